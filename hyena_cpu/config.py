@@ -1,0 +1,306 @@
+"""The typed description of a model: what `config.json` of a native folder holds.
+
+Format version 1. Plain frozen dataclasses; `parse` turns JSON into them and names the key of
+anything wrong, `to_json` is its inverse. Foreign configurations are translated into this by
+`hyena_cpu/weights/<family>.py`, and nothing after that sees a foreign key.
+
+Shapes use: D width, N order, K short taps, L filter taps, P filter width, E positional features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .errors import ModelError
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class NormConfig:
+    """LayerNorm (weight, bias) or RMSNorm (weight); eps is never defaulted."""
+
+    kind: Literal["layernorm", "rmsnorm"]
+    eps: float
+
+
+@dataclass(frozen=True)
+class FilterConfig:
+    """One family of long filters; a filter is zero beyond `taps`.
+
+    implicit     sine MLP over stored positional features, exponential window plus `shift`
+                 (HyenaDNA and safari, spec sections 2)
+    sine_window  sine MLP over features rebuilt from `taps` and `bands`, learned log-rate window
+    explicit     the taps themselves, soft-thresholded by `threshold`
+    modal        sums of `modes` complex exponentials
+    """
+
+    kind: Literal["implicit", "sine_window", "explicit", "modal"]
+    taps: int
+    width: int = 0  # P, of the MLP
+    bands: int = 0  # E = 2 * bands + 1
+    sine_layers: int = 0  # sine activations; the MLP has one more linear layer than these
+    modulate: bool = True
+    shift: float = 0.0
+    normalize: Literal["none", "channel_l1", "time_l2"] = "none"
+    threshold: float = 0.0
+    modes: int = 0
+
+
+@dataclass(frozen=True)
+class HyenaConfig:
+    """Hyena operator of order N: N - 1 long convolutions, N gates. Chunks x_0 .. x_{N-1}, v."""
+
+    filter: FilterConfig
+    kind: Literal["hyena"] = "hyena"
+    order: int = 2
+    short_taps: int = 3
+    short_bias: bool = True
+    bias: bool = True
+    skip: bool = True
+    bidirectional: bool = False
+
+
+@dataclass(frozen=True)
+class RotaryConfig:
+    """Rotary positions; the first half of a head turns with its second half."""
+
+    base: float = 10000.0
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """Causal softmax attention over the last `window` positions (None: all of them)."""
+
+    heads: int
+    kind: Literal["attention"] = "attention"
+    window: int | None = None
+    rotary: RotaryConfig | None = None
+    bias: bool = True
+
+
+@dataclass(frozen=True)
+class LongConvConfig:
+    """safari LongConv: `channels` explicit filters a channel, GELU (erf), linear, GLU."""
+
+    filter: FilterConfig
+    kind: Literal["long_conv"] = "long_conv"
+    channels: int = 1
+
+
+@dataclass(frozen=True)
+class H3ConvConfig:
+    """safari H3Conv with head size 1: two explicit filters, y = q * conv(conv(k) * v)."""
+
+    filter: FilterConfig
+    kind: Literal["h3_conv"] = "h3_conv"
+
+
+MixerConfig = HyenaConfig | AttentionConfig | LongConvConfig | H3ConvConfig
+
+
+@dataclass(frozen=True)
+class MlpConfig:
+    """gelu_*: down(act(up x)). swiglu: down(silu(a) * b), where a and b are the halves of up x."""
+
+    kind: Literal["gelu_tanh", "gelu_erf", "swiglu"]
+    width: int
+    bias: bool = True
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """norm1 -> mixer -> + -> norm2 -> mlp -> +; without an MLP the second half is absent."""
+
+    mixer: MixerConfig
+    mlp: MlpConfig | None
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """Head of a classifier: `labels` outputs of one pooled position or of the pooled sequence.
+
+    pad_last takes the position before the first pad token (the last one if there is none),
+    as the Hugging Face port does; mean, sum, first and last are those of the original.
+    """
+
+    labels: int
+    pool: Literal["pad_last", "mean", "sum", "first", "last"]
+    bias: bool
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """bytes, dna, or hf: a tokenizer.json beside the config."""
+
+    kind: Literal["bytes", "dna", "hf"]
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Token ids with a meaning; styles may be put in front of a prompt by name."""
+
+    bos: int | None = None
+    eos: int | None = None
+    pad: int | None = None
+    styles: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A whole model. `vocab_size` ids have a meaning; the stored head has `logits_width` rows."""
+
+    d_model: int
+    vocab_size: int
+    logits_width: int
+    max_length: int | None
+    tie_embeddings: bool
+    norm: NormConfig
+    layers: tuple[LayerConfig, ...]
+    positions: int | None = None  # rows of a learned position table
+    classifier: ClassifierConfig | None = None
+    tokenizer: TokenizerConfig | None = None
+    special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
+    name: str = ""
+    family: str = "native"
+    format_version: int = FORMAT_VERSION
+    model_type: str = "hyena-cpu"
+
+
+_MIXERS: dict[str, type] = {
+    "hyena": HyenaConfig,
+    "attention": AttentionConfig,
+    "long_conv": LongConvConfig,
+    "h3_conv": H3ConvConfig,
+}
+
+
+def parse(data: Any, where: str = "config.json") -> ModelConfig:
+    """Builds and checks a ModelConfig from decoded JSON; ModelError names the offending key."""
+    if not isinstance(data, dict):
+        raise ModelError(f"{where}: must be a JSON object, got {type(data).__name__}")
+    if data.get("model_type") != "hyena-cpu":
+        raise ModelError(f"{where}: model_type is {data.get('model_type')!r}, not 'hyena-cpu'")
+    version = data.get("format_version")
+    if version != FORMAT_VERSION:
+        raise ModelError(
+            f"{where}: format_version is {version!r}; this release reads version {FORMAT_VERSION}"
+        )
+    config: ModelConfig = _build(ModelConfig, data, where)
+    check(config, where)
+    return config
+
+
+def to_json(config: ModelConfig) -> dict[str, Any]:
+    """Plain JSON data from which `parse` builds an equal config."""
+    return typing.cast("dict[str, Any]", json.loads(json.dumps(dataclasses.asdict(config))))
+
+
+def check(config: ModelConfig, where: str = "config.json") -> None:
+    """Rules that span several keys. Raises ModelError."""
+
+    def require(holds: bool, rule: str) -> None:
+        if not holds:
+            raise ModelError(f"{where}: {rule}")
+
+    require(config.d_model > 0, f"d_model is {config.d_model}, must be positive")
+    require(config.vocab_size > 0, f"vocab_size is {config.vocab_size}, must be positive")
+    require(
+        config.logits_width >= config.vocab_size,
+        f"logits_width {config.logits_width} is smaller than vocab_size {config.vocab_size}",
+    )
+    require(len(config.layers) > 0, "layers is empty")
+    require(config.norm.eps > 0, f"norm.eps is {config.norm.eps}, must be positive")
+    require(
+        config.max_length is None or config.max_length > 0,
+        f"max_length is {config.max_length}, must be positive or null",
+    )
+    for i, layer in enumerate(config.layers):
+        _check_mixer(config, layer.mixer, f"{where}: layers[{i}].mixer")
+        if layer.mlp is not None:
+            require(layer.mlp.width > 0, f"layers[{i}].mlp.width is {layer.mlp.width}")
+
+
+def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
+    if isinstance(mixer, AttentionConfig):
+        if mixer.heads < 1 or config.d_model % mixer.heads:
+            raise ModelError(
+                f"{where}: d_model {config.d_model} is not divisible by heads {mixer.heads}"
+            )
+        if mixer.rotary is not None and (config.d_model // mixer.heads) % 2:
+            raise ModelError(f"{where}: rotary positions need an even head width")
+        if mixer.window is not None and mixer.window < 1:
+            raise ModelError(f"{where}: window is {mixer.window}, must be positive or null")
+        return
+    if isinstance(mixer, HyenaConfig):
+        if mixer.order < 1:
+            raise ModelError(f"{where}: order is {mixer.order}, must be at least 1")
+        if mixer.short_taps < 1:
+            raise ModelError(f"{where}: short_taps is {mixer.short_taps}, must be at least 1")
+    taps = mixer.filter.taps
+    if taps < 1:
+        raise ModelError(f"{where}: filter.taps is {taps}, must be at least 1")
+
+
+def _build(kind: type, data: Any, where: str) -> Any:
+    """One dataclass from one JSON object: unknown, missing and mistyped keys are named."""
+    if not isinstance(data, dict):
+        raise ModelError(f"{where}: must be an object, got {type(data).__name__}")
+    hints = typing.get_type_hints(kind)
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    unknown = sorted(set(data) - set(fields))
+    if unknown:
+        raise ModelError(f"{where}: unknown key {unknown[0]!r}; known: {', '.join(fields)}")
+    values: dict[str, Any] = {}
+    for name, spec in fields.items():
+        if name in data:
+            values[name] = _value(hints[name], data[name], f"{where}: {name}")
+        elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
+            raise ModelError(f"{where}: key {name!r} is missing")
+    return kind(**values)
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if hint == MixerConfig:
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if kind not in _MIXERS:
+            raise ModelError(f"{where}: kind is {kind!r}; known: {', '.join(_MIXERS)}")
+        return _build(_MIXERS[kind], value, where)
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        options = [a for a in typing.get_args(hint) if a is not type(None)]
+        return None if value is None else _value(options[0], value, where)
+    if origin is Literal:
+        if value not in typing.get_args(hint):
+            raise ModelError(f"{where}: {value!r} is not one of {', '.join(typing.get_args(hint))}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ModelError(f"{where}: must be a list")
+        item = typing.get_args(hint)[0]
+        return tuple(_value(item, v, f"{where}[{i}]") for i, v in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ModelError(f"{where}: must be an object")
+        item = typing.get_args(hint)[1]
+        return {k: _value(item, v, f"{where}.{k}") for k, v in value.items()}
+    if dataclasses.is_dataclass(hint):
+        return _build(typing.cast(type, hint), value, where)
+    return _scalar(hint, value, where)
+
+
+def _scalar(hint: Any, value: Any, where: str) -> Any:
+    if hint is float and type(value) in (int, float):
+        if not math.isfinite(value):
+            raise ModelError(f"{where}: must be finite, got {value}")
+        return float(value)
+    if type(value) is not hint:
+        raise ModelError(f"{where}: must be {hint.__name__}, got {value!r}")
+    return value
