@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bind/bind.hpp"
-#include "simd.hpp"
+#include "tiles.hpp"
 
 namespace hyena {
 
@@ -37,14 +37,6 @@ inline const float* floats(const std::string& op, const char* name, const FloatA
   if (!(a.flags() & py::array::c_style)) reject(op, std::string(name) + " must be C-contiguous");
   return a.data();
 }
-
-/// Rows of kTile lanes in time order, one group after another: float32 [G, T, 16] whose groups
-/// may lie any distance apart (so that the distance need not be a power of two).
-struct TileView {
-  float* data;
-  std::int64_t groups, length, stride;
-  float* group(std::int64_t g) const { return data + g * stride; }
-};
 
 inline TileView tiles(const std::string& op, const char* name, const FloatArray& a) {
   const bool rows = a.ndim() == 3 && a.shape(2) == kTile && a.strides(2) == sizeof(float) &&

@@ -1,3 +1,182 @@
-#include "bind/arrays.hpp"
+// Short, long and direct convolutions.
+#include "bind/tile_arrays.hpp"
+#include "directconv.hpp"
+#include "longconv.hpp"
+#include "shortconv.hpp"
 
-void bind_conv(py::module_& m) { (void)m; }
+using namespace hyena;
+
+namespace {
+
+TileView maybe_tiles(const std::string& op, const char* name, const MaybeArray& a, std::int64_t groups,
+                     std::int64_t length) {
+  return a ? tiles(op, name, *a, groups, length) : TileView{nullptr, groups, length, 0};
+}
+
+py::array short_conv_py(const FloatArray& x, const FloatArray& taps, const MaybeArray& bias, const FloatArray& tail,
+                        std::int64_t parts, const MaybeArray& out, int threads) {
+  const std::string op = "short_conv";
+  ShortConv job{};
+  job.x = rows(op, "x", x, -1, -1);
+  const std::int64_t C = job.x.columns, T = job.x.rows;
+  if (parts < 1 || C % parts != 0)
+    reject(op, "x has shape " + shape_text(x) + " but needs a multiple of " + std::to_string(parts) + " channels");
+  job.parts = parts;
+  job.taps = floats(op, "taps", taps, {-1, C});
+  job.short_taps = taps.shape(0);
+  if (job.short_taps < 1) reject(op, "taps has shape " + shape_text(taps) + " but needs at least one row");
+  job.bias = bias ? floats(op, "bias", *bias, {C}) : nullptr;
+  job.tail = floats(op, "tail", tail, {job.short_taps - 1, C});
+  const std::int64_t G = tile_groups(C / parts);
+  FloatArray y;
+  if (out) {
+    const bool fits = out->ndim() == 4 && out->shape(0) == parts && out->shape(1) == G;
+    if (!fits || out->strides(0) != G * out->strides(1))
+      reject(op, "out has shape " + shape_text(*out) + " but needs [" + std::to_string(parts) + ", " +
+                     std::to_string(G) + ", " + std::to_string(T) + ", 16] with parts G groups apart");
+    y = FloatArray({parts * G, out->shape(2), out->shape(3)}, {out->strides(1), out->strides(2), out->strides(3)},
+                   out->data(), *out);
+    if (!out->writeable()) reject(op, "out is read-only");
+  } else {
+    y = new_tiles(parts * G, T);
+  }
+  job.out = tiles(op, "out", y, parts * G, T);
+  const int team = thread_count(op, threads);
+  {
+    const py::gil_scoped_release release;
+    short_conv(job, team);
+  }
+  if (out) return *out;
+  return FloatArray({parts, G, T, std::int64_t{kTile}}, {G * y.strides(0), y.strides(0), y.strides(1), y.strides(2)},
+                    y.data(), y);
+}
+
+std::int64_t transform_size_py(std::int64_t minimum) {
+  if (minimum < 1) reject("transform_size", "minimum is " + std::to_string(minimum) + " but needs to be at least 1");
+  const std::int64_t size = transform_size(minimum);
+  if (size == 0)
+    reject("transform_size", "minimum is " + std::to_string(minimum) + " but the largest transform has " +
+                                 std::to_string(kLargestTransform) + " points");
+  return size;
+}
+
+void check_size(const std::string& op, std::int64_t size) {
+  if (size < 1 || transform_size(size) != size)
+    reject(op, "size is " + std::to_string(size) + " but needs to be one that transform_size returns");
+}
+
+FloatArray spectrum_py(const FloatArray& taps, std::int64_t size, const MaybeArray& out, int threads) {
+  const TileView from = tiles("spectrum", "taps", taps);
+  check_size("spectrum", size);
+  if (from.length > size)
+    reject("spectrum", "taps has shape " + shape_text(taps) + " but needs at most size = " + std::to_string(size));
+  FloatArray result = out_tiles("spectrum", out, from.groups, size);
+  const TileView to = tiles("spectrum", "out", result);
+  const int team = thread_count("spectrum", threads);
+  const py::gil_scoped_release release;
+  spectrum(from, to, team);
+  return result;
+}
+
+/// The arguments that long_conv and direct_conv share; allocates the output if there is none.
+GatedConv gated(const std::string& op, const FloatArray& z, std::int64_t start, const MaybeArray& skip,
+                const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out, FloatArray& result) {
+  GatedConv job{};
+  job.z = tiles(op, "z", z);
+  job.start = start;
+  if (start < 0 || start > job.z.length)
+    reject(op, "start is " + std::to_string(start) + " but z has " + std::to_string(job.z.length) + " rows");
+  job.skip = skip ? floats(op, "skip", *skip, {job.z.groups, kTile}) : nullptr;
+  job.pre = maybe_tiles(op, "pre", pre, job.z.groups, job.z.length);
+  job.post = maybe_tiles(op, "post", post, job.z.groups, job.z.length - start);
+  result = out_tiles(op, out, job.z.groups, job.z.length - start);
+  job.out = tiles(op, "out", result);
+  return job;
+}
+
+FloatArray long_conv_py(const FloatArray& z, const FloatArray& spectrum, std::int64_t start, const MaybeArray& skip,
+                        const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out, int threads) {
+  FloatArray y;
+  const GatedConv job = gated("long_conv", z, start, skip, pre, post, out, y);
+  const TileView filter = tiles("long_conv", "spectrum", spectrum);
+  check_size("long_conv", filter.length);
+  if (filter.groups != job.z.groups || filter.length < job.z.length)
+    reject("long_conv", "spectrum has shape " + shape_text(spectrum) + " but z has shape " + shape_text(z));
+  const int team = thread_count("long_conv", threads);
+  const py::gil_scoped_release release;
+  long_conv(job, filter, team);
+  return y;
+}
+
+bool overlap(const TileView& a, const TileView& b) {
+  return a.groups > 0 && a.data < b.data + b.length * kTile && b.data < a.data + a.length * kTile;
+}
+
+FloatArray direct_conv_py(const FloatArray& z, const FloatArray& taps, std::int64_t start, const MaybeArray& skip,
+                          const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out, int threads) {
+  FloatArray y;
+  const GatedConv job = gated("direct_conv", z, start, skip, pre, post, out, y);
+  const TileView filter = tiles("direct_conv", "taps", taps);
+  if (filter.groups != job.z.groups || filter.length < 1)
+    reject("direct_conv",
+           "taps has shape " + shape_text(taps) + " but needs [" + std::to_string(job.z.groups) + ", at least 1, 16]");
+  if (overlap(job.out, job.z) || (pre && overlap(job.out, job.pre))) reject("direct_conv", "out overlaps an input");
+  const int team = thread_count("direct_conv", threads);
+  const py::gil_scoped_release release;
+  direct_conv(job, filter, team);
+  return y;
+}
+
+std::int64_t conv_plan_py(std::int64_t added, std::int64_t history, std::int64_t taps) {
+  if (added < 1 || history < 0 || taps < 1)
+    reject("conv_plan", "needs new >= 1, history >= 0 and taps >= 1, not " + std::to_string(added) + ", " +
+                            std::to_string(history) + " and " + std::to_string(taps));
+  const std::int64_t size = conv_plan(added, history, taps);
+  if (size < 0)
+    reject("conv_plan", std::to_string(history) + " + " + std::to_string(added) + " tokens with " +
+                            std::to_string(taps) + " taps need a transform above the largest, " +
+                            std::to_string(kLargestTransform) + " points: convolve shorter chunks");
+  return size;
+}
+
+}  // namespace
+
+void bind_conv(py::module_& m) {
+  const auto z = py::arg("z").noconvert(), taps = py::arg("taps").noconvert();
+  const auto start = py::arg("start") = 0;
+  const auto skip = py::arg("skip").noconvert() = py::none(), pre = py::arg("pre").noconvert() = py::none();
+  const auto post = py::arg("post").noconvert() = py::none(), out = py::arg("out").noconvert() = py::none();
+  const auto threads = py::arg("threads") = 1;
+  m.def("short_conv", &short_conv_py, py::arg("x").noconvert(), taps, py::arg("bias").noconvert(),
+        py::arg("tail").noconvert(), py::arg("parts"), out, py::kw_only(), threads,
+        "Depthwise causal FIR over token rows x float32 [T, C], C = parts * D, into tiles float32\n"
+        "[parts, G, T, 16], G = ceil(D / 16): channel c of part p lands at [p, c // 16, t, c % 16].\n"
+        "taps [K, C]: taps[K - 1] multiplies the current token, taps[0] the one K - 1 ago; bias [C] or\n"
+        "None; tail [K - 1, C] is the inputs before x, oldest first. The bits do not depend on how a\n"
+        "sequence is split into calls. Raises ValueError on wrong shapes.");
+  m.def("transform_size", &transform_size_py, py::arg("minimum"),
+        "Smallest supported real-transform size >= minimum: 2^k, 3 * 2^k or 5 * 2^k, even, at most 2^31.\n"
+        "Raises ValueError below 1 and above the largest.");
+  m.def("spectrum", &spectrum_py, taps, py::arg("size"), out, py::kw_only(), threads,
+        "Transform of taps float32 [G, K, 16], K <= size, padded with zeros to `size` (one of\n"
+        "transform_size) and scaled for long_conv: float32 [G, size, 16] in a layout that only long_conv\n"
+        "of the same build reads. Raises ValueError on wrong shapes or sizes.");
+  m.def("long_conv", &long_conv_py, z, py::arg("spectrum").noconvert(), start, skip, pre, post, out, py::kw_only(),
+        threads,
+        "post * (c + skip * w) at times [start, S), where w = pre * z and c is the circular convolution of\n"
+        "length M of w, padded with zeros, with the filter behind `spectrum`. float32 z, pre [G, S, 16],\n"
+        "spectrum [G, M, 16] with M >= S, skip [G, 16], post [G, S - start, 16] -> [G, S - start, 16].\n"
+        "`out` may be the very rows of z, pre or post. With K taps in the spectrum the wrap-around misses\n"
+        "[start, S) if M >= S - start + K - 1. A filter with values at negative lags d, as a circular\n"
+        "filter of another length has, is one whose taps at M - d are set. Raises ValueError.");
+  m.def("direct_conv", &direct_conv_py, z, taps, start, skip, pre, post, out, py::kw_only(), threads,
+        "As long_conv, with c[t] = sum over k < min(K, t + 1) of taps[k] * w[t - k] by direct sums, taps\n"
+        "float32 [G, K, 16]. The bits of an output do not depend on start or S. `out` must not overlap z\n"
+        "or pre. Raises ValueError on wrong shapes.");
+  m.def("conv_plan", &conv_plan_py, py::arg("new"), py::arg("history"), py::arg("taps"),
+        "How to convolve `new` tokens after `history` ones with `taps` taps: 0 for direct_conv, else the\n"
+        "size M for long_conv with S = history + new and start = history. A spectrum serves that call if\n"
+        "it holds the first K taps with min(taps, S) <= K <= M - new + 1; without history,\n"
+        "K = min(taps, M // 2) serves every call of this size. A function of shape alone. Raises\n"
+        "ValueError if no transform is large enough.");
+}

@@ -12,6 +12,7 @@ PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
   m.attr("openmp") = false;
 #endif
   m.def("forked", &hyena::forked, "Whether this process was forked after the kernels were loaded.");
+  bind_tiles(m);
   bind_conv(m);
   bind_dense(m);
   bind_attention(m);

@@ -1,0 +1,25 @@
+// Convolution with a long filter through a transform: gates and skip fused into load and store.
+//
+// Spectra are opaque outside longconv.cpp, and transform_size and conv_plan decide every size,
+// so another transform can take this one's place behind the same four functions.
+#pragma once
+
+#include "gatedconv.hpp"
+#include "rfft.hpp"
+
+namespace hyena {
+
+/// out [G, M, 16] = transforms of taps [G, K, 16], K <= M, padded with zeros to the supported
+/// size M and scaled by 1 / M. Throws std::bad_alloc.
+void spectrum(const TileView& taps, const TileView& out, int threads);
+
+/// The circular convolution of length M, z.length <= M, with the filter behind spectrum
+/// [G, M, 16]. out may be the very rows of z, pre or post. Throws std::bad_alloc.
+void long_conv(const GatedConv& job, const TileView& spectrum, int threads);
+
+/// How to convolve `added` tokens that follow `history` ones with `taps` taps: 0 for direct sums,
+/// else the smallest size of long_conv whose wrap-around misses the new outputs; -1 if no
+/// supported size is large enough.
+std::int64_t conv_plan(std::int64_t added, std::int64_t history, std::int64_t taps);
+
+}  // namespace hyena

@@ -1,0 +1,144 @@
+#include "tiles.hpp"
+
+#include <algorithm>
+
+#include "parallel.hpp"
+
+namespace hyena {
+namespace {
+
+// Rows of one piece: 64 rows of a few thousand channels still fit the second-level cache.
+constexpr std::int64_t kRows = 64;
+// Times of one piece where a piece holds a single group: 64 KiB of tile rows.
+constexpr std::int64_t kTimes = 1024;
+
+/// Elements a0 b0 a1 b1 ... of the lower (upper) halves of a and b.
+template <int L>
+inline vec<L> zip_low(vec<L> a, vec<L> b) {
+  if constexpr (L == 4) return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  if constexpr (L == 8) return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+  if constexpr (L == 16) return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+template <int L>
+inline vec<L> zip_high(vec<L> a, vec<L> b) {
+  if constexpr (L == 4) return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  if constexpr (L == 8) return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+  if constexpr (L == 16)
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+/// to[j][i] = from[i][j] for a square of kLanes. Zipping row i with row i + kLanes / 2 rotates the
+/// bits of the index pair (i, j) by one place; log2(kLanes) rounds exchange i and j.
+inline void transpose_square(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride) {
+  vf row[kLanes], next[kLanes];
+  for (int i = 0; i < kLanes; i++) row[i] = load(from + i * from_stride);
+  for (int width = kLanes; width > 1; width /= 2) {
+    for (int i = 0; i < kLanes / 2; i++) {
+      next[2 * i] = zip_low<kLanes>(row[i], row[i + kLanes / 2]);
+      next[2 * i + 1] = zip_high<kLanes>(row[i], row[i + kLanes / 2]);
+    }
+    for (int i = 0; i < kLanes; i++) row[i] = next[i];
+  }
+  for (int i = 0; i < kLanes; i++) store(to + i * to_stride, row[i]);
+}
+
+/// The same for 16 x 16.
+void transpose_tile(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride) {
+  for (int i = 0; i < kTile; i += kLanes)
+    for (int j = 0; j < kTile; j += kLanes)
+      transpose_square(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+}
+
+std::int64_t pieces_of(std::int64_t length, std::int64_t size) { return (length + size - 1) / size; }
+
+}  // namespace
+
+void rows_to_tiles(const RowView& x, const TileView& z, int threads) {
+  parallel_for(pieces_of(x.rows, kRows), threads, [&](std::int64_t piece, int) {
+    const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, x.rows);
+    for (std::int64_t g = 0; g < z.groups; g++) {
+      const int width = tile_width(x.columns, g);
+      for (std::int64_t t = begin; t < end; t++) {
+        const float* from = x.row(t) + g * kTile;
+        float* to = z.group(g) + t * kTile;
+        if (width == kTile) {
+          std::memcpy(to, from, kTile * sizeof(float));
+        } else {
+          std::fill(std::copy_n(from, width, to), to + kTile, 0.0f);
+        }
+      }
+    }
+  });
+}
+
+void tiles_to_rows(const TileView& z, const RowView& x, int threads) {
+  parallel_for(pieces_of(x.rows, kRows), threads, [&](std::int64_t piece, int) {
+    const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, x.rows);
+    for (std::int64_t g = 0; g < z.groups; g++) {
+      const int width = tile_width(x.columns, g);
+      for (std::int64_t t = begin; t < end; t++) {
+        const float* from = z.group(g) + t * kTile;
+        float* to = x.row(t) + g * kTile;
+        if (width == kTile) {
+          std::memcpy(to, from, kTile * sizeof(float));
+        } else {
+          std::copy_n(from, width, to);
+        }
+      }
+    }
+  });
+}
+
+void channels_to_tiles(const RowView& x, const TileView& z, int threads) {
+  const std::int64_t per_group = pieces_of(x.columns, kTimes);
+  parallel_for(z.groups * per_group, threads, [&](std::int64_t piece, int) {
+    const std::int64_t g = piece / per_group, begin = piece % per_group * kTimes;
+    const std::int64_t end = std::min(begin + kTimes, x.columns);
+    const int width = tile_width(x.rows, g);
+    for (std::int64_t t = begin; t < end; t += kTile) {
+      const std::int64_t times = std::min<std::int64_t>(kTile, end - t);
+      const float* from = x.row(g * kTile) + t;
+      float* to = z.group(g) + t * kTile;
+      if (width == kTile && times == kTile) {
+        transpose_tile(from, x.stride, to, kTile);
+      } else {
+        std::fill_n(to, times * kTile, 0.0f);
+        for (int c = 0; c < width; c++)
+          for (std::int64_t i = 0; i < times; i++) to[i * kTile + c] = from[c * x.stride + i];
+      }
+    }
+  });
+}
+
+void tiles_to_channels(const TileView& z, const RowView& x, int threads) {
+  const std::int64_t per_group = pieces_of(x.columns, kTimes);
+  parallel_for(z.groups * per_group, threads, [&](std::int64_t piece, int) {
+    const std::int64_t g = piece / per_group, begin = piece % per_group * kTimes;
+    const std::int64_t end = std::min(begin + kTimes, x.columns);
+    const int width = tile_width(x.rows, g);
+    for (std::int64_t t = begin; t < end; t += kTile) {
+      const std::int64_t times = std::min<std::int64_t>(kTile, end - t);
+      const float* from = z.group(g) + t * kTile;
+      float* to = x.row(g * kTile) + t;
+      if (width == kTile && times == kTile) {
+        transpose_tile(from, kTile, to, x.stride);
+      } else {
+        for (int c = 0; c < width; c++)
+          for (std::int64_t i = 0; i < times; i++) to[c * x.stride + i] = from[i * kTile + c];
+      }
+    }
+  });
+}
+
+void multiply_tiles(const TileView& a, const TileView& b, const TileView& out, int threads) {
+  const std::int64_t per_group = pieces_of(a.length, kTimes);
+  parallel_for(a.groups * per_group, threads, [&](std::int64_t piece, int) {
+    const std::int64_t g = piece / per_group, begin = piece % per_group * kTimes;
+    const std::int64_t end = std::min(begin + kTimes, a.length);
+    const float *left = a.group(g), *right = b.group(g);
+    float* to = out.group(g);
+    for (std::int64_t i = begin * kTile; i < end * kTile; i += kLanes) store(to + i, load(left + i) * load(right + i));
+  });
+}
+
+}  // namespace hyena

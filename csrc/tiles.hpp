@@ -1,0 +1,44 @@
+// Tiles: 16 channels side by side, time-major, the layout inside every mixer.
+#pragma once
+
+#include <cstdint>
+
+#include "simd.hpp"
+
+namespace hyena {
+
+/// Rows of kTile lanes in time order, one group after another: float32 [G, T, 16] whose groups
+/// may lie any distance apart (so that the distance need not be a power of two).
+struct TileView {
+  float* data;
+  std::int64_t groups, length, stride;
+  float* group(std::int64_t g) const { return data + g * stride; }
+};
+
+/// float32 [rows, columns] whose rows may lie any distance apart.
+struct RowView {
+  float* data;
+  std::int64_t rows, columns, stride;
+  float* row(std::int64_t r) const { return data + r * stride; }
+};
+
+/// Tiles that hold `channels` channels.
+constexpr std::int64_t tile_groups(std::int64_t channels) { return (channels + kTile - 1) / kTile; }
+
+/// Channels in use in group g of `channels`: 16, or fewer in the last group.
+constexpr int tile_width(std::int64_t channels, std::int64_t g) {
+  return channels - g * kTile < kTile ? static_cast<int>(channels - g * kTile) : kTile;
+}
+
+/// x [T, C] to z [G, T, 16] and back. Lanes that have no channel are written as zero.
+void rows_to_tiles(const RowView& x, const TileView& z, int threads);
+void tiles_to_rows(const TileView& z, const RowView& x, int threads);
+
+/// x [C, T] to z [G, T, 16] and back: transposes of 16 x 16 blocks in registers.
+void channels_to_tiles(const RowView& x, const TileView& z, int threads);
+void tiles_to_channels(const TileView& z, const RowView& x, int threads);
+
+/// out = a * b, elementwise; out may be a or b.
+void multiply_tiles(const TileView& a, const TileView& b, const TileView& out, int threads);
+
+}  // namespace hyena
