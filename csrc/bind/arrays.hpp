@@ -39,8 +39,9 @@ inline const float* floats(const std::string& op, const char* name, const FloatA
 }
 
 inline TileView tiles(const std::string& op, const char* name, const FloatArray& a) {
-  const bool rows = a.ndim() == 3 && a.shape(2) == kTile && a.strides(2) == sizeof(float) &&
-                    (a.shape(1) <= 1 || a.strides(1) == kTile * static_cast<py::ssize_t>(sizeof(float)));
+  const bool rows = a.ndim() == 3 && a.shape(2) == kTile &&
+                    (a.size() == 0 || (a.strides(2) == sizeof(float) &&
+                                       (a.shape(1) == 1 || a.strides(1) == kTile * py::ssize_t{sizeof(float)})));
   if (!rows) reject(op, std::string(name) + " has shape " + shape_text(a) + " but needs tiles [groups, T, 16]");
   return {const_cast<float*>(a.data()), a.shape(0), a.shape(1), a.strides(0) / static_cast<py::ssize_t>(sizeof(float))};
 }

@@ -15,9 +15,10 @@ using MaybeArray = std::optional<FloatArray>;
 /// float32 [rows, columns] with neighbouring columns 4 bytes apart; -1 accepts any size.
 inline RowView rows(const std::string& op, const char* name, const FloatArray& a, std::int64_t rows,
                     std::int64_t columns) {
-  const bool fits = a.ndim() == 2 && (a.shape(1) <= 1 || a.strides(1) == sizeof(float)) &&
-                    a.strides(0) % static_cast<py::ssize_t>(sizeof(float)) == 0 && (rows < 0 || a.shape(0) == rows) &&
-                    (columns < 0 || a.shape(1) == columns);
+  const bool adjacent =
+      a.ndim() == 2 && (a.size() == 0 || ((a.shape(1) == 1 || a.strides(1) == sizeof(float)) &&
+                                          a.strides(0) % static_cast<py::ssize_t>(sizeof(float)) == 0));
+  const bool fits = adjacent && (rows < 0 || a.shape(0) == rows) && (columns < 0 || a.shape(1) == columns);
   if (!fits)
     reject(op, std::string(name) + " has shape " + shape_text(a) + " but needs [" +
                    (rows < 0 ? "any" : std::to_string(rows)) + ", " + (columns < 0 ? "any" : std::to_string(columns)) +
