@@ -1,1 +1,161 @@
-namespace hyena {}
+#include "linear.hpp"
+
+#include <algorithm>
+
+#include "parallel.hpp"
+#include "tile.hpp"
+
+namespace hyena {
+namespace {
+
+constexpr std::int64_t kRows = 132;   // rows of x worked at once at most; a multiple of every kTileRows
+constexpr std::int64_t kGroup = 8;    // panels that share one copy of those rows: copying costs a few percent
+constexpr std::int64_t kDepth = 256;  // of a block of K: it makes a panel 32 KiB on AVX-512, 16 on AVX2
+constexpr int kCopied = kDepth + 16;  // distance of copied rows; a power of two would fall on few cache sets
+constexpr std::int64_t kSums = kGroup * kPanel + 16;  // distance of rows of sums
+constexpr std::int64_t kWorth = 1 << 18;              // multiply-adds that pay for waking a thread (20-25 us)
+
+std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
+
+/// Pieces of [rows] x [panels], and K in blocks, by shape alone.
+struct Cut {
+  std::int64_t rows, row_blocks, panels, panel_blocks, depth;
+
+  Cut(std::int64_t T, const PackedLinear& w) {
+    row_blocks = blocks_of(T, kRows);
+    rows = std::min(T, blocks_of(blocks_of(T, row_blocks), kTileRows) * kTileRows);
+    row_blocks = blocks_of(T, rows);
+    const std::int64_t worth = blocks_of(kWorth, rows * w.in_features() * kPanel);
+    panels = blocks_of(worth, kGroup) * kGroup;
+    panel_blocks = blocks_of(w.panels(), panels);
+    depth = blocks_of(w.in_features(), blocks_of(w.in_features(), kDepth));
+  }
+};
+
+using TileCall = void (*)(const float* a, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, bool add);
+
+template <int R, int P>
+void tile(const float* a, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, bool add) {
+  tile_product<R, 2, P, kCopied, 1>(a, b, kPanel, b_panel, depth, c, kSums, add);
+}
+template <int R>
+struct OnePanel {
+  static constexpr TileCall call = &tile<R, 1>;
+};
+
+/// Tiles of few rows take several panels at once: an fma takes 4 cycles, two begin in each, so 8
+/// chains have to run side by side.
+int panels_at_once(std::int64_t rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+
+TileCall tile_call(std::int64_t rows, int panels) {
+  static constexpr auto one = by_rows<OnePanel>();
+  static constexpr TileCall several[] = {&tile<1, 4>, &tile<2, 2>, &tile<3, 2>};
+  return panels == 1 ? one[rows - 1] : several[rows - 1];
+}
+
+/// Sums [rows, n] of one panel become y[row.., column..] = act(sums + bias) + residual.
+template <Activation A>
+void finish(const float* sums, const Epilogue& e, Rows y, std::int64_t row, std::int64_t rows, std::int64_t column) {
+  for (std::int64_t c = 0; c < kPanel && column + c < y.cols; c += kLanes) {
+    const std::int64_t n = std::min<std::int64_t>(kLanes, y.cols - column - c);
+    const bool whole = n == kLanes;
+    const auto read = [=](const float* p) { return whole ? load(p) : load_part(p, n); };
+    const vf bias = e.bias ? read(e.bias + column + c) : vf{};
+    for (std::int64_t r = 0; r < rows; r++) {
+      vf v = load(sums + r * kSums + c);
+      if (e.bias) v += bias;
+      v = activate<A, kLanes>(v);
+      if (e.residual.data) v += read(e.residual.row(row + r) + column + c);
+      float* out = y.row(row + r) + column + c;
+      whole ? store(out, v) : store_part(out, v, n);
+    }
+  }
+}
+
+using FinishCall = void (*)(const float*, const Epilogue&, Rows, std::int64_t, std::int64_t, std::int64_t);
+
+FinishCall finish_call(Activation activation) {
+  switch (activation) {
+    case Activation::gelu_tanh:
+      return &finish<Activation::gelu_tanh>;
+    case Activation::gelu_erf:
+      return &finish<Activation::gelu_erf>;
+    case Activation::silu:
+      return &finish<Activation::silu>;
+    case Activation::none:
+      break;
+  }
+  return &finish<Activation::none>;
+}
+
+struct Product {
+  ConstRows x;
+  const PackedLinear& weight;
+  const Epilogue& epilogue;
+  Rows y;
+  Cut cut;
+  FinishCall finish;
+
+  /// One block of rows times up to kGroup panels. copied [rows][kCopied] and sums [rows][kSums].
+  void group(std::int64_t row, std::int64_t rows, std::int64_t panel, std::int64_t panels, float* copied,
+             float* sums) const {
+    const std::int64_t K = weight.in_features();
+    const std::int64_t b_panel = K * kPanel;
+    for (std::int64_t k = 0; k < K; k += cut.depth) {
+      const std::int64_t depth = std::min(cut.depth, K - k);
+      for (std::int64_t r = 0; r < rows; r++) std::copy_n(x.row(row + r) + k, depth, copied + r * kCopied);
+      for (std::int64_t p = 0; p < panels;) {
+        const int wide = p + panels_at_once(rows) <= panels ? panels_at_once(rows) : 1;
+        const float* b = weight.panel(panel + p) + k * kPanel;
+        for (std::int64_t r = 0; r < rows; r += kTileRows) {
+          const std::int64_t height = std::min<std::int64_t>(kTileRows, rows - r);
+          float* c = sums + r * kSums + p * kPanel;
+          tile_call(height, wide)(copied + r * kCopied, b, b_panel, depth, c, k > 0);
+          if (k + depth < K) continue;
+          for (int i = 0; i < wide; i++) finish(c + i * kPanel, epilogue, y, row + r, height, (panel + p + i) * kPanel);
+        }
+        p += wide;
+      }
+    }
+  }
+
+  void piece(std::int64_t index, float* scratch) const {
+    const std::int64_t row = index % cut.row_blocks * cut.rows;
+    const std::int64_t rows = std::min(cut.rows, x.rows - row);
+    const std::int64_t begin = index / cut.row_blocks * cut.panels;
+    const std::int64_t end = std::min(begin + cut.panels, weight.panels());
+    for (std::int64_t p = begin; p < end; p += kGroup)
+      group(row, rows, p, std::min(kGroup, end - p), scratch, scratch + cut.rows * kCopied);
+  }
+};
+
+}  // namespace
+
+PackedLinear::PackedLinear(ConstRows weight)
+    : n_(weight.rows), k_(weight.cols), data_(aligned_array<float>(panels() * weight.cols * kPanel)) {
+  // Squares of 16 inputs: every row of the weight is read a cache line at a time, whatever its stride.
+  constexpr std::int64_t kSquare = 16;
+  for (std::int64_t n0 = 0; n0 < n_; n0 += kPanel) {
+    float* panel = data_.get() + n0 * k_;
+    const std::int64_t columns = std::min(kPanel, n_ - n0);
+    for (std::int64_t k0 = 0; k0 < k_; k0 += kSquare) {
+      const std::int64_t depth = std::min(kSquare, k_ - k0);
+      if (columns < kPanel) std::fill_n(panel + k0 * kPanel, depth * kPanel, 0.0f);
+      for (std::int64_t n = 0; n < columns; n++)
+        for (std::int64_t k = k0; k < k0 + depth; k++) panel[k * kPanel + n] = weight.row(n0 + n)[k];
+    }
+  }
+}
+
+void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, int threads) {
+  if (x.rows == 0) return;
+  const Cut cut(x.rows, weight);
+  const Product product{x, weight, epilogue, y, cut, finish_call(epilogue.activation)};
+  const std::int64_t pieces = cut.row_blocks * cut.panel_blocks;
+  const std::int64_t share = cut.rows * (kCopied + kSums);
+  const auto scratch = aligned_array<float>(workers(pieces, threads) * share);
+  parallel_for(pieces, threads,
+               [&](std::int64_t piece, int worker) { product.piece(piece, scratch.get() + worker * share); });
+}
+
+}  // namespace hyena

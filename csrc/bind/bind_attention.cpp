@@ -1,3 +1,131 @@
-#include "bind/arrays.hpp"
+// Attention over a cache, and rotary positions.
+#include <pybind11/stl.h>
 
-void bind_attention(py::module_& m) { (void)m; }
+#include "attention.hpp"
+#include "bind/rows.hpp"
+#include "rotary.hpp"
+
+namespace hyena {
+namespace {
+
+using Positions = py::array_t<std::int64_t>;
+
+/// Checks keys [H, slots/16, hd, 16] against values [H, slots, hd].
+CacheOf<const float> cache_of(const std::string& op, const FloatArray& keys, const FloatArray& values) {
+  const float* k = floats(op, "keys", keys, {-1, -1, -1, kTile});
+  const std::int64_t heads = keys.shape(0), slots = keys.shape(1) * kTile, width = keys.shape(2);
+  if (heads < 1 || width < 1) reject(op, "keys has shape " + shape_text(keys) + " and is empty");
+  return {k, floats(op, "values", values, {heads, slots, width}), heads, slots, width};
+}
+
+void require_room(const std::string& op, std::int64_t at, std::int64_t n, std::int64_t slots) {
+  if (at < 0 || n > slots || at > slots - n)
+    reject(op, "slots " + std::to_string(at) + " .. " + std::to_string(at + n) + " do not fit a cache of " +
+                   std::to_string(slots));
+}
+
+void kv_append_call(FloatArray keys, FloatArray values, const FloatArray& k, const FloatArray& v, std::int64_t at) {
+  const std::string op = "kv_append";
+  const auto cache = cache_of(op, keys, values);
+  const ConstRows new_k = rows(op, "k", k, -1, cache.heads * cache.width);
+  const ConstRows new_v = rows(op, "v", v, new_k.rows, cache.heads * cache.width);
+  require_room(op, at, new_k.rows, cache.slots);
+  const CacheOf<float> target{keys.mutable_data(), values.mutable_data(), cache.heads, cache.slots, cache.width};
+  const py::gil_scoped_release release;
+  kv_append(target, new_k, new_v, at);
+}
+
+FloatArray attend_call(const FloatArray& q, const FloatArray& keys, const FloatArray& values, std::int64_t first,
+                       std::int64_t start, std::int64_t window, MaybeArray out, int threads) {
+  const std::string op = "attend";
+  const auto cache = cache_of(op, keys, values);
+  const ConstRows in = rows(op, "q", q, -1, cache.heads * cache.width);
+  require_room(op, first, in.rows, cache.slots);
+  if (start < 0 || start > first)
+    reject(op, "start is " + std::to_string(start) + " but needs to be in 0 .. first = " + std::to_string(first));
+  if (window < 0) reject(op, "window is " + std::to_string(window) + " but needs to be at least 0");
+  FloatArray result = output(out, in.rows, in.cols);
+  const Rows y = writable_rows(op, "out", result, in.rows, in.cols);
+  thread_count(op, threads);
+  {
+    const py::gil_scoped_release release;
+    attend(in, cache, {first, start, window}, y, threads);
+  }
+  return result;
+}
+
+FloatArray rotary_call(FloatArray x, const Positions& positions, std::int64_t heads, double base, int threads) {
+  const std::string op = "rotary";
+  const Rows view = writable_rows(op, "x", x, -1, -1);
+  if (heads < 1 || view.cols < 1 || view.cols % (2 * heads) != 0)
+    reject(op,
+           "x has shape " + shape_text(x) + " but needs columns in " + std::to_string(heads) + " heads of even width");
+  if (positions.ndim() != 1 || positions.shape(0) != view.rows || !(positions.flags() & py::array::c_style))
+    reject(op, "positions has shape " + shape_text(positions) + " but needs contiguous [" + std::to_string(view.rows) +
+                   "]");
+  if (!(base > 0)) reject(op, "base is " + std::to_string(base) + " but needs to be positive");
+  thread_count(op, threads);
+  {
+    const py::gil_scoped_release release;
+    rotary(view, positions.data(), heads, base, threads);
+  }
+  return x;
+}
+
+}  // namespace
+}  // namespace hyena
+
+void bind_attention(py::module_& m) {
+  using namespace hyena;
+  m.def("kv_append", &kv_append_call, py::arg("keys").noconvert(), py::arg("values").noconvert(),
+        py::arg("k").noconvert(), py::arg("v").noconvert(), py::arg("at"),
+        R"(Writes keys and values of n tokens to slots at .. at + n of a cache.
+
+Args:
+    keys: float32 [H, slots/16, hd, 16], written: 16 consecutive slots in the last axis.
+    values: float32 [H, slots, hd], written.
+    k, v: float32 [n, H * hd]; rows may lie any distance apart.
+    at: first slot.
+
+Raises:
+    ValueError: shapes that do not fit, or slots beyond the cache.)");
+  m.def("attend", &attend_call, py::arg("q").noconvert(), py::arg("keys").noconvert(), py::arg("values").noconvert(),
+        py::arg("first"), py::arg("start") = 0, py::arg("window") = 0, py::arg("out").noconvert() = py::none(),
+        py::kw_only(), py::arg("threads") = 1,
+        R"(softmax(q k^T / sqrt(hd)) v, causal, over a cache (arXiv 1706.03762, 3.2.1).
+
+Query i sits at slot first + i and sees slots max(start, first + i - window + 1) .. first + i. Its
+bits depend on those slots alone, so one query at a time gives what all at once give.
+
+Args:
+    q: float32 [n, H * hd]; rows may lie any distance apart.
+    keys: float32 [H, slots/16, hd, 16].
+    values: float32 [H, slots, hd].
+    first: slot of query 0.
+    start: first slot that is seen at all.
+    window: number of slots a query sees at most; 0 is all of them.
+    out: float32 [n, H * hd] to write, or None; may be q.
+    threads: at most this many threads work.
+
+Returns:
+    out, or a new float32 [n, H * hd].
+
+Raises:
+    ValueError: shapes that do not fit, or slots beyond the cache.)");
+  m.def("rotary", &rotary_call, py::arg("x").noconvert(), py::arg("positions").noconvert(), py::arg("heads"),
+        py::arg("base"), py::kw_only(), py::arg("threads") = 1,
+        R"(Turns x in place by rotary positions (arXiv 2104.09864, elements i and i + hd/2 paired).
+
+Args:
+    x: float32 [T, H * hd], hd even, written; rows may lie any distance apart.
+    positions: int64 [T].
+    heads: H.
+    base: angles are positions * base^(-2i/hd), in float64.
+    threads: at most this many threads work.
+
+Returns:
+    x.
+
+Raises:
+    ValueError: shapes that do not fit.)");
+}

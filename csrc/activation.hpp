@@ -1,0 +1,65 @@
+// Activations: one function of a vector each, used inside products and by themselves.
+#pragma once
+
+#include "rows.hpp"
+#include "simd.hpp"
+
+namespace hyena {
+
+enum class Activation { none, gelu_tanh, gelu_erf, silu };
+
+/// 1 / (1 + e^-x); zero below -80, where the quotient would near the denormal numbers.
+template <int L>
+inline vec<L> sigmoid(vec<L> x) {
+  const vec<L> y = 1.0f / (1.0f + exp<L>(-x));
+  return x < splat<L>(-80.0f) ? vec<L>{} : y;
+}
+
+/// x sigmoid(x). The floor keeps -inf and the most negative numbers from multiplying by zero.
+template <int L>
+inline vec<L> silu(vec<L> x) {
+  return (x < splat<L>(-80.0f) ? splat<L>(-80.0f) : x) * sigmoid<L>(x);
+}
+
+/// 0.5 x (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3), as x sigmoid(2u).
+template <int L>
+inline vec<L> gelu_tanh(vec<L> x) {
+  const vec<L> twice = x * fma(x * x, splat<L>(0.0713548163f), splat<L>(1.59576912f));
+  return (x < splat<L>(-10.0f) ? splat<L>(-10.0f) : x) * sigmoid<L>(twice);
+}
+
+/// x Phi(x) with Phi from erf by Abramowitz and Stegun 7.1.26: |error| below 3e-7 |x|.
+template <int L>
+inline vec<L> gelu_erf(vec<L> x) {
+  x = x < splat<L>(-13.0f) ? splat<L>(-13.0f) : x;
+  const vec<L> z = 0.707106781f * (x < vec<L>{} ? -x : x);
+  const vec<L> t = 1.0f / fma(splat<L>(0.3275911f), z, splat<L>(1.0f));
+  vec<L> p = splat<L>(1.061405429f);
+  p = fma(p, t, splat<L>(-1.453152027f));
+  p = fma(p, t, splat<L>(1.421413741f));
+  p = fma(p, t, splat<L>(-0.284496736f));
+  p = fma(p, t, splat<L>(0.254829592f));
+  const vec<L> upper = 0.5f * (p * t) * exp<L>(-z * z);  // 1 - Phi(|x|)
+  return x * (x < vec<L>{} ? upper : 1.0f - upper);
+}
+
+template <Activation A, int L>
+inline vec<L> activate(vec<L> x) {
+  if constexpr (A == Activation::gelu_tanh) return gelu_tanh<L>(x);
+  if constexpr (A == Activation::gelu_erf) return gelu_erf<L>(x);
+  if constexpr (A == Activation::silu) return silu<L>(x);
+  return x;
+}
+
+enum class Gate { swiglu, glu };
+
+/// y [T, D] = act(x [T, D]); y may be x.
+void activate(Activation act, ConstRows x, Rows y, int threads) noexcept;
+
+/// y [T, F] from x [T, 2F]: swiglu is silu(first half) * second, glu is first * sigmoid(second).
+void gate(Gate kind, ConstRows x, Rows y, int threads) noexcept;
+
+/// y = e^x by the vector function that every kernel uses.
+void exponential(ConstRows x, Rows y, int threads) noexcept;
+
+}  // namespace hyena

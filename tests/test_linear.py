@@ -1,0 +1,170 @@
+"""Products with packed weights: values, bits, shapes, errors."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from conftest import EPS, misaligned, over_threads, rel_l2, strided_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyena_cpu import kernels as chosen
+from hyena_cpu.reference import dense
+
+Floats = npt.NDArray[np.float32]
+
+SIZES = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65]
+
+
+def normal(rng: np.random.Generator, *shape: int) -> Floats:
+    return rng.standard_normal(shape, np.float32)
+
+
+def bound(x: Floats, W: Floats) -> npt.NDArray[np.float64]:
+    """What a chain of K roundings can differ by at most: K eps |x| |W|^T."""
+    K = x.shape[1]
+    return (K + 2) * EPS * (np.abs(x).astype(np.float64) @ np.abs(W).astype(np.float64).T)
+
+
+@pytest.mark.parametrize("K", SIZES)
+@pytest.mark.parametrize("N", SIZES)
+def test_every_small_shape(kernels: ModuleType, rng: np.random.Generator, K: int, N: int) -> None:
+    W = normal(rng, N, K)
+    packed = kernels.PackedLinear(W)
+    assert (packed.out_features, packed.in_features) == (N, K)
+    for T in (1, 2, 3, 4, 5, 11, 12, 13, 25):
+        x = normal(rng, T, K)
+        got = kernels.linear(x, packed)
+        assert np.all(np.abs(got - dense.linear(x, W)) <= bound(x, W)), T
+
+
+@pytest.mark.parametrize(("K", "N"), [(257, 131), (256, 256), (512, 97), (769, 40)])
+def test_every_row_count_and_depth_block(
+    kernels: ModuleType, rng: np.random.Generator, K: int, N: int
+) -> None:
+    W, x = normal(rng, N, K), normal(rng, 300, K)
+    packed = kernels.PackedLinear(W)
+    want = dense.linear(x, W)
+    for T in [*range(1, 41), 131, 132, 133, 264, 300]:
+        assert rel_l2(kernels.linear(x[:T], packed), want[:T]) < 8 * EPS, T
+
+
+@over_threads
+def test_rows_do_not_depend_on_neighbours_or_threads(
+    kernels: ModuleType, rng: np.random.Generator, threads: int
+) -> None:
+    W, x, bias = normal(rng, 517, 600), normal(rng, 290, 600), normal(rng, 517)
+    packed = kernels.PackedLinear(W)
+    whole = kernels.linear(x, packed, bias, "gelu_tanh", threads=1)
+    np.testing.assert_array_equal(
+        kernels.linear(x, packed, bias, "gelu_tanh", threads=threads), whole
+    )
+    for first, count in [(0, 1), (7, 1), (289, 1), (3, 2), (100, 3), (50, 13), (11, 140)]:
+        part = kernels.linear(x[first : first + count], packed, bias, "gelu_tanh", threads=threads)
+        np.testing.assert_array_equal(part, whole[first : first + count])
+
+
+def test_columns_do_not_depend_on_neighbours(kernels: ModuleType, rng: np.random.Generator) -> None:
+    W, x = normal(rng, 300, 290), normal(rng, 9, 290)
+    whole = kernels.linear(x, kernels.PackedLinear(W))
+    for first, count in [(0, 1), (31, 2), (17, 40), (299, 1)]:
+        part = kernels.linear(x, kernels.PackedLinear(W[first : first + count]))
+        np.testing.assert_array_equal(part, whole[:, first : first + count])
+
+
+@pytest.mark.parametrize("activation", ["none", "gelu_tanh", "gelu_erf", "silu"])
+@pytest.mark.parametrize("N", [5, 16, 50])
+def test_epilogue(kernels: ModuleType, rng: np.random.Generator, activation: str, N: int) -> None:
+    W, x = normal(rng, N, 33), normal(rng, 14, 33)
+    bias, residual = normal(rng, N), normal(rng, 14, N)
+    packed = kernels.PackedLinear(W)
+    want = dense.linear(x, W, bias, activation, residual)
+    assert rel_l2(kernels.linear(x, packed, bias, activation, residual), want) < 8 * EPS
+    want = dense.linear(x, W, bias, activation)
+    got = kernels.linear(x, packed, bias, activation)
+    assert rel_l2(got, want) < 8 * EPS
+    in_place = residual.copy()
+    assert kernels.linear(x, packed, bias, activation, in_place, out=in_place) is in_place
+    np.testing.assert_array_equal(in_place, kernels.linear(x, packed, bias, activation, residual))
+    np.testing.assert_array_equal(in_place, got + residual)
+
+
+def test_strided_and_misaligned_arrays(kernels: ModuleType, rng: np.random.Generator) -> None:
+    W, x, residual = normal(rng, 37, 45), normal(rng, 20, 45), normal(rng, 20, 37)
+    want = kernels.linear(x, kernels.PackedLinear(W), residual=residual)
+    packed = kernels.PackedLinear(strided_rows(W))
+    out = strided_rows(np.zeros_like(residual))
+    frame = out.base.copy()
+    got = kernels.linear(strided_rows(x), packed, residual=strided_rows(residual), out=out)
+    np.testing.assert_array_equal(got, want)
+    frame[:, 3:40] = want
+    np.testing.assert_array_equal(out.base, frame)
+    for floats in (1, 5, 15):
+        got = kernels.linear(
+            misaligned(x, floats),
+            kernels.PackedLinear(misaligned(W, floats)),
+            residual=misaligned(residual, floats),
+        )
+        np.testing.assert_array_equal(got, want)
+    repeated = np.broadcast_to(x[:1], (30, 45))
+    np.testing.assert_array_equal(
+        kernels.linear(repeated, packed), np.repeat(kernels.linear(x[:1], packed), 30, axis=0)
+    )
+
+
+def test_not_a_number_stays_in_its_row(kernels: ModuleType, rng: np.random.Generator) -> None:
+    W, x = normal(rng, 40, 30), normal(rng, 30, 30)
+    packed = kernels.PackedLinear(W)
+    clean = kernels.linear(x, packed)
+    x[7, 3], x[20, 29] = np.nan, np.inf
+    got = kernels.linear(x, packed)
+    assert np.isnan(got[7]).all()
+    assert np.isinf(got[20]).all()
+    others = [i for i in range(30) if i not in (7, 20)]
+    np.testing.assert_array_equal(got[others], clean[others])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    T=st.integers(0, 150), K=st.integers(1, 300), N=st.integers(1, 140), threads=st.integers(1, 4)
+)
+def test_shapes_at_random(T: int, K: int, N: int, threads: int) -> None:
+    rng = np.random.default_rng([T, K, N])
+    W, x = normal(rng, N, K), normal(rng, T, K)
+    got = chosen.linear(x, chosen.PackedLinear(W), threads=threads)
+    assert got.shape == (T, N)
+    assert np.all(np.abs(got - dense.linear(x, W)) <= bound(x, W))
+
+
+def test_errors(kernels: ModuleType) -> None:
+    packed = kernels.PackedLinear(np.ones((4, 3), np.float32))
+    x = np.ones((2, 3), np.float32)
+    assert packed.nbytes >= 4 * 3 * 4
+    with pytest.raises(ValueError, match=r"linear: x has shape \[2, 4\] but needs \[any, 3\]"):
+        kernels.linear(np.ones((2, 4), np.float32), packed)
+    with pytest.raises(ValueError, match=r"linear: bias has shape \[3\] but needs \[4\]"):
+        kernels.linear(x, packed, np.ones(3, np.float32))
+    with pytest.raises(ValueError, match=r"residual has shape \[1, 4\] but needs \[2, 4\]"):
+        kernels.linear(x, packed, residual=np.ones((1, 4), np.float32))
+    with pytest.raises(ValueError, match=r"out has shape \[2, 3\] but needs \[2, 4\]"):
+        kernels.linear(x, packed, out=np.ones((2, 3), np.float32))
+    with pytest.raises(ValueError, match="activation is 'relu'"):
+        kernels.linear(x, packed, activation="relu")
+    with pytest.raises(ValueError, match="threads is 0"):
+        kernels.linear(x, packed, threads=0)
+    with pytest.raises(ValueError, match="next to each other"):
+        kernels.linear(np.ones((3, 2), np.float32).T, packed)
+    with pytest.raises(ValueError, match=r"weight has shape \[0, 3\] and is empty"):
+        kernels.PackedLinear(np.ones((0, 3), np.float32))
+    square = np.ones((3, 3), np.float32)
+    with pytest.raises(ValueError, match="out must not be x"):
+        kernels.linear(square, kernels.PackedLinear(square), out=square)
+    with pytest.raises(TypeError):
+        kernels.linear(x.astype(np.float64), packed)
+    frozen = np.zeros((2, 4), np.float32)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="not writeable"):
+        kernels.linear(x, packed, out=frozen)
