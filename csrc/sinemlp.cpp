@@ -1,1 +1,131 @@
-namespace hyena {}
+#include "sinemlp.hpp"
+
+#include <algorithm>
+
+#include "aligned.hpp"
+#include "parallel.hpp"
+#include "simd64.hpp"
+
+namespace hyena {
+namespace {
+
+constexpr std::int64_t kTilesPerPiece = 16;  // 256 times: a megabyte-sized filter has thousands of pieces
+constexpr int kUnits = 4;                    // units of a layer computed together
+constexpr int kSide = 2;                     // vectors of times beside each other: 8 chains hide the latency
+static_assert(kTile % (kSide * kLanes64) == 0);
+
+/// R units of a layer for all lanes of one tile; in [columns][16], out [R][16].
+template <int R>
+void sine_units(const SineLayer& layer, std::int64_t unit, const double* in, double* out) {
+  const double* weight = layer.weight + unit * layer.columns;
+  for (int lane = 0; lane < kTile; lane += kSide * kLanes64) {
+    vd sum[R][kSide];
+    for (int r = 0; r < R; r++)
+      for (int s = 0; s < kSide; s++) sum[r][s] = splat64(layer.bias[unit + r]);
+    for (std::int64_t e = 0; e < layer.columns; e++)
+      for (int s = 0; s < kSide; s++) {
+        const vd x = load64(in + e * kTile + lane + s * kLanes64);
+        for (int r = 0; r < R; r++) sum[r][s] = fma(splat64(weight[r * layer.columns + e]), x, sum[r][s]);
+      }
+    for (int r = 0; r < R; r++)
+      for (int s = 0; s < kSide; s++)
+        store64(out + r * kTile + lane + s * kLanes64, sin(sum[r][s] * layer.freq[unit + r]));
+  }
+}
+
+void sine_layer(const SineLayer& layer, const double* in, double* out) {
+  std::int64_t unit = 0;
+  for (; unit + kUnits <= layer.rows; unit += kUnits) sine_units<kUnits>(layer, unit, in, out + unit * kTile);
+  for (; unit < layer.rows; unit++) sine_units<1>(layer, unit, in, out + unit * kTile);
+}
+
+/// One tile through all layers; a and b are scratch [widest][16].
+void sine_tile(const double* features, std::int64_t times, const std::vector<SineLayer>& layers, double* a, double* b,
+               float* out) {
+  const std::int64_t E = layers.front().columns;
+  for (std::int64_t e = 0; e < E; e++)
+    for (std::int64_t t = 0; t < kTile; t++) a[e * kTile + t] = t < times ? features[t * E + e] : 0.0;
+  for (const SineLayer& layer : layers) {
+    sine_layer(layer, a, b);
+    std::swap(a, b);
+  }
+  for (std::int64_t p = 0; p < layers.back().rows; p++)
+    for (std::int64_t t = 0; t < kTile; t++)
+      out[p * kTile + t] = t < times ? static_cast<float>(a[p * kTile + t]) : 0.0f;
+}
+
+}  // namespace
+
+void sine_mlp(const double* features, std::int64_t L, const std::vector<SineLayer>& layers, float* out, int threads) {
+  const std::int64_t tiles = (L + kTile - 1) / kTile;
+  const std::int64_t pieces = (tiles + kTilesPerPiece - 1) / kTilesPerPiece;
+  const std::int64_t E = layers.front().columns, P = layers.back().rows;
+  std::int64_t widest = E;
+  for (const SineLayer& layer : layers) widest = std::max(widest, layer.rows);
+  const auto scratch = aligned_array<double>(workers(pieces, threads) * 2 * widest * kTile);
+  parallel_for(pieces, threads, [&](std::int64_t piece, int worker) {
+    double* a = scratch.get() + worker * 2 * widest * kTile;
+    const std::int64_t end = std::min(tiles, (piece + 1) * kTilesPerPiece);
+    for (std::int64_t g = piece * kTilesPerPiece; g < end; g++)
+      sine_tile(features + g * kTile * E, std::min<std::int64_t>(kTile, L - g * kTile), layers, a, a + widest * kTile,
+                out + g * P * kTile);
+  });
+}
+
+namespace {
+
+constexpr int kChannels = 8;
+
+/// R channels of one tile into out [R][16].
+template <int R>
+void filter_tile(const float* hidden, std::int64_t P, const float* weight, const float* times, const float* rates,
+                 float shift, float* out) {
+  for (int lane = 0; lane < kTile; lane += kLanes) {
+    vf sum[R];
+    for (int r = 0; r < R; r++) sum[r] = vf{};
+    for (std::int64_t p = 0; p < P; p++) {
+      const vf x = load<kLanes>(hidden + p * kTile + lane);
+      for (int r = 0; r < R; r++) sum[r] = fma(splat<kLanes>(weight[r * P + p]), x, sum[r]);
+    }
+    for (int r = 0; r < R; r++) {
+      if (times != nullptr) sum[r] = sum[r] * (exp<kLanes>(load<kLanes>(times + lane) * -rates[r]) + shift);
+      store(out + r * kTile + lane, sum[r]);
+    }
+  }
+}
+
+/// All channels for the times [t0, t1) of tile g.
+void filter_times(const float* hidden, std::int64_t P, const float* weight, std::int64_t C, const Window& window,
+                  std::int64_t g, std::int64_t t0, std::int64_t t1, float* out, std::int64_t out_stride) {
+  const bool windowed = window.times != nullptr;
+  float times[kTile] = {};
+  for (std::int64_t t = t0; windowed && t < t1; t++) times[t - g * kTile] = window.times[t];
+  for (std::int64_t c = 0; c < C;) {
+    const bool whole = c + kChannels <= C;
+    const float* rates = windowed ? window.rates + c : nullptr;
+    float block[kChannels * kTile];
+    (whole ? filter_tile<kChannels> : filter_tile<1>)(hidden + g * P * kTile, P, weight + c * P,
+                                                      windowed ? times : nullptr, rates, window.shift, block);
+    const std::int64_t rows = whole ? kChannels : 1;
+    for (std::int64_t r = 0; r < rows; r++)
+      std::copy_n(block + r * kTile + (t0 - g * kTile), t1 - t0, out + (c + r) * out_stride);
+    c += rows;
+  }
+}
+
+}  // namespace
+
+void filter_block(const float* hidden, std::int64_t P, const float* weight, std::int64_t C, const Window& window,
+                  std::int64_t t0, std::int64_t t1, float* out, int threads) {
+  const std::int64_t first = t0 / kTile, tiles = (t1 + kTile - 1) / kTile - first;
+  const std::int64_t pieces = (tiles + kTilesPerPiece - 1) / kTilesPerPiece;
+  parallel_for(pieces, threads, [&](std::int64_t piece, int) {
+    const std::int64_t end = first + std::min(tiles, (piece + 1) * kTilesPerPiece);
+    for (std::int64_t g = first + piece * kTilesPerPiece; g < end; g++) {
+      const std::int64_t from = std::max(t0, g * kTile), to = std::min(t1, (g + 1) * kTile);
+      filter_times(hidden, P, weight, C, window, g, from, to, out + (from - t0), t1 - t0);
+    }
+  });
+}
+
+}  // namespace hyena

@@ -1,7 +1,7 @@
 """The typed description of a model: what `config.json` of a native folder holds.
 
-Format version 1. Plain frozen dataclasses; `parse` turns JSON into them and names the key of
-anything wrong, `to_json` is its inverse. Foreign configurations are translated into this by
+Format version 1. Plain frozen dataclasses; `config_json.parse` turns JSON into them and
+`config_json.to_json` back. Foreign configurations are translated into this by
 `hyena_cpu/weights/<family>.py`, and nothing after that sees a foreign key.
 
 Shapes use: D width, N order, K short taps, L filter taps, P filter width, E positional features.
@@ -9,13 +9,8 @@ Shapes use: D width, N order, K short taps, L filter taps, P filter width, E pos
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-import types
-import typing
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from .errors import ModelError
 
@@ -174,35 +169,6 @@ class ModelConfig:
     model_type: str = "hyena-cpu"
 
 
-_MIXERS: dict[str, type] = {
-    "hyena": HyenaConfig,
-    "attention": AttentionConfig,
-    "long_conv": LongConvConfig,
-    "h3_conv": H3ConvConfig,
-}
-
-
-def parse(data: Any, where: str = "config.json") -> ModelConfig:
-    """Builds and checks a ModelConfig from decoded JSON; ModelError names the offending key."""
-    if not isinstance(data, dict):
-        raise ModelError(f"{where}: must be a JSON object, got {type(data).__name__}")
-    if data.get("model_type") != "hyena-cpu":
-        raise ModelError(f"{where}: model_type is {data.get('model_type')!r}, not 'hyena-cpu'")
-    version = data.get("format_version")
-    if version != FORMAT_VERSION:
-        raise ModelError(
-            f"{where}: format_version is {version!r}; this release reads version {FORMAT_VERSION}"
-        )
-    config: ModelConfig = _build(ModelConfig, data, where)
-    check(config, where)
-    return config
-
-
-def to_json(config: ModelConfig) -> dict[str, Any]:
-    """Plain JSON data from which `parse` builds an equal config."""
-    return typing.cast("dict[str, Any]", json.loads(json.dumps(dataclasses.asdict(config))))
-
-
 def check(config: ModelConfig, where: str = "config.json") -> None:
     """Rules that span several keys. Raises ModelError."""
 
@@ -222,6 +188,25 @@ def check(config: ModelConfig, where: str = "config.json") -> None:
         config.max_length is None or config.max_length > 0,
         f"max_length is {config.max_length}, must be positive or null",
     )
+    require(
+        config.positions is None or config.positions > 0,
+        f"positions is {config.positions}, must be positive or null",
+    )
+    require(
+        config.classifier is None or config.classifier.labels > 0,
+        "classifier.labels must be positive",
+    )
+    tokens = config.special_tokens
+    for name, token in {
+        "bos": tokens.bos,
+        "eos": tokens.eos,
+        "pad": tokens.pad,
+        **tokens.styles,
+    }.items():
+        require(
+            token is None or 0 <= token < config.vocab_size,
+            f"special_tokens: {name} is {token}, must be below vocab_size {config.vocab_size}",
+        )
     for i, layer in enumerate(config.layers):
         _check_mixer(config, layer.mixer, f"{where}: layers[{i}].mixer")
         if layer.mlp is not None:
@@ -240,67 +225,28 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
             raise ModelError(f"{where}: window is {mixer.window}, must be positive or null")
         return
     if isinstance(mixer, HyenaConfig):
-        if mixer.order < 1:
-            raise ModelError(f"{where}: order is {mixer.order}, must be at least 1")
+        if mixer.order < 2:
+            raise ModelError(f"{where}: order is {mixer.order}, must be at least 2")
         if mixer.short_taps < 1:
             raise ModelError(f"{where}: short_taps is {mixer.short_taps}, must be at least 1")
-    taps = mixer.filter.taps
-    if taps < 1:
-        raise ModelError(f"{where}: filter.taps is {taps}, must be at least 1")
+    elif mixer.filter.kind != "explicit":
+        raise ModelError(f"{where}: {mixer.kind} needs an explicit filter")
+    if isinstance(mixer, LongConvConfig) and mixer.channels < 1:
+        raise ModelError(f"{where}: channels is {mixer.channels}, must be at least 1")
+    _check_filter(mixer.filter, f"{where}: filter")
 
 
-def _build(kind: type, data: Any, where: str) -> Any:
-    """One dataclass from one JSON object: unknown, missing and mistyped keys are named."""
-    if not isinstance(data, dict):
-        raise ModelError(f"{where}: must be an object, got {type(data).__name__}")
-    hints = typing.get_type_hints(kind)
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    unknown = sorted(set(data) - set(fields))
-    if unknown:
-        raise ModelError(f"{where}: unknown key {unknown[0]!r}; known: {', '.join(fields)}")
-    values: dict[str, Any] = {}
-    for name, spec in fields.items():
-        if name in data:
-            values[name] = _value(hints[name], data[name], f"{where}: {name}")
-        elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
-            raise ModelError(f"{where}: key {name!r} is missing")
-    return kind(**values)
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    if hint == MixerConfig:
-        kind = value.get("kind") if isinstance(value, dict) else None
-        if kind not in _MIXERS:
-            raise ModelError(f"{where}: kind is {kind!r}; known: {', '.join(_MIXERS)}")
-        return _build(_MIXERS[kind], value, where)
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        options = [a for a in typing.get_args(hint) if a is not type(None)]
-        return None if value is None else _value(options[0], value, where)
-    if origin is Literal:
-        if value not in typing.get_args(hint):
-            raise ModelError(f"{where}: {value!r} is not one of {', '.join(typing.get_args(hint))}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise ModelError(f"{where}: must be a list")
-        item = typing.get_args(hint)[0]
-        return tuple(_value(item, v, f"{where}[{i}]") for i, v in enumerate(value))
-    if origin is dict:
-        if not isinstance(value, dict):
-            raise ModelError(f"{where}: must be an object")
-        item = typing.get_args(hint)[1]
-        return {k: _value(item, v, f"{where}.{k}") for k, v in value.items()}
-    if dataclasses.is_dataclass(hint):
-        return _build(typing.cast(type, hint), value, where)
-    return _scalar(hint, value, where)
-
-
-def _scalar(hint: Any, value: Any, where: str) -> Any:
-    if hint is float and type(value) in (int, float):
-        if not math.isfinite(value):
-            raise ModelError(f"{where}: must be finite, got {value}")
-        return float(value)
-    if type(value) is not hint:
-        raise ModelError(f"{where}: must be {hint.__name__}, got {value!r}")
-    return value
+def _check_filter(filter: FilterConfig, where: str) -> None:
+    needs = {
+        "implicit": ("taps", "width", "bands", "sine_layers"),
+        "sine_window": ("taps", "width", "bands", "sine_layers"),
+        "explicit": ("taps",),
+        "modal": ("taps", "modes"),
+    }
+    for name in needs[filter.kind]:
+        if getattr(filter, name) < 1:
+            raise ModelError(f"{where}: {name} is {getattr(filter, name)}, must be at least 1")
+    if filter.threshold < 0:
+        raise ModelError(f"{where}: threshold is {filter.threshold}, must not be negative")
+    if filter.normalize != "none" and filter.kind not in ("implicit", "sine_window"):
+        raise ModelError(f"{where}: normalize is for filters made by a sine MLP")

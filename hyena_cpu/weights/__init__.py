@@ -1,0 +1,240 @@
+"""Weights of a model folder: configuration and float32 tensors under native names.
+
+`load_folder` reads native, HyenaDNA and safari folders; `convert` writes native ones, also from
+PyTorch files. Later stages see `ModelConfig` and native names only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import config_json
+from ..config import FilterConfig, HyenaConfig, MixerConfig, ModelConfig, TokenizerConfig
+from ..errors import ModelError
+from . import hyenadna, native, safari, safetensors, torch_pickle
+from .foreign import Source
+from .naming import Array, is_training_leftover
+from .native import save_folder
+from .shards import INDEX, read_folder
+
+__all__ = [
+    "Weights",
+    "convert",
+    "detect_family",
+    "load_files",
+    "load_folder",
+    "load_operator",
+    "save_folder",
+]
+
+Loader = Callable[
+    [dict[str, Any], Mapping[str, Array], Source], tuple[ModelConfig, dict[str, Array], list[str]]
+]
+FAMILIES: dict[str, Loader] = {
+    "native": native.load,
+    "hyenadna": hyenadna.load,
+    "safari": safari.load,
+}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A loaded model folder."""
+
+    config: ModelConfig
+    tensors: dict[str, Array]  # float32, C-contiguous, native names
+    folder: Path
+    generation: dict[str, Any]  # generation_config.json or {}
+    notes: tuple[str, ...]  # one sentence each: what was chosen, rebuilt or ignored
+    fingerprint: str  # of config and tensors; equal for equal models
+
+
+def load_folder(
+    path: str | Path,
+    *,
+    family: str | None = None,
+    modulation_shift: float | None = None,
+    allow_nonfinite: bool = False,
+) -> Weights:
+    """Reads a model folder.
+
+    Args:
+        path: a folder with config.json and model.safetensors (or shards with an index).
+        family: native, hyenadna or safari; found from config.json if None.
+        modulation_shift: replaces the shift of every filter window.
+        allow_nonfinite: let tensors with NaN or infinities pass.
+
+    Returns:
+        Config, float32 tensors under native names, notes on every choice made.
+
+    Raises:
+        ModelError: anything missing, damaged, left over or unsupported; the message names it.
+        NumericError: a tensor holds NaN or infinities.
+    """
+    folder = Path(path).expanduser()
+    try:
+        if not folder.is_dir():
+            raise ModelError(f"{folder}: no such folder")
+        data = config_json.read(folder / "config.json")
+        family = family or detect_family(data, str(folder / "config.json"))
+        stored, weights_name = read_folder(folder)
+    except OSError as error:
+        raise ModelError(f"{folder}: cannot be read: {error.strerror}") from error
+    source = Source(str(folder / "config.json"), weights_name, modulation_shift, allow_nonfinite)
+    return _weights(data, stored, source, family, folder)
+
+
+def load_files(
+    config_path: Path,
+    weights_path: Path,
+    *,
+    family: str | None = None,
+    modulation_shift: float | None = None,
+    allow_nonfinite: bool = False,
+) -> Weights:
+    """As `load_folder`, from a config and a tensor file (safetensors or PyTorch) of any name."""
+    data = config_json.read(config_path)
+    family = family or detect_family(data, str(config_path))
+    source = Source(str(config_path), str(weights_path), modulation_shift, allow_nonfinite)
+    return _weights(data, _read_file(weights_path), source, family, weights_path.parent)
+
+
+def load_operator(config_path: Path, weights_path: Path) -> tuple[MixerConfig, dict[str, Array]]:
+    """A single layer (Hyena, LongConv, H3Conv): its config and tensors without prefix."""
+    source = Source(str(config_path), str(weights_path))
+    return safari.load_operator(config_json.read(config_path), _read_file(weights_path), source)
+
+
+def convert(
+    source: str | Path,
+    destination: str | Path,
+    *,
+    family: str | None = None,
+    config: str | Path | None = None,
+    modulation_shift: float | None = None,
+) -> Weights:
+    """Writes a native folder from a foreign folder or a PyTorch file.
+
+    Args:
+        source: a model folder, or a .ckpt, .pt, .bin or .safetensors file.
+        destination: the new folder; must not exist.
+        family: as in `load_folder`.
+        config: the JSON configuration; config.json beside the tensors if None.
+        modulation_shift: as in `load_folder`; written into the new folder.
+
+    Raises:
+        ModelError: as `load_folder`; PyTorch is missing; the destination exists.
+    """
+    origin = Path(source).expanduser()
+    tensors = _tensor_file(origin) if origin.is_dir() else origin
+    folder = origin if origin.is_dir() else origin.parent
+    settings = Path(config).expanduser() if config is not None else folder / "config.json"
+    if tensors is None:
+        weights = load_folder(origin, family=family, modulation_shift=modulation_shift)
+    else:
+        weights = load_files(settings, tensors, family=family, modulation_shift=modulation_shift)
+    names = ("tokenizer.json", "generation_config.json")
+    extra = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+    save_folder(destination, weights.config, weights.tensors, extra_files=extra)
+    written = load_folder(destination)
+    return dataclasses.replace(written, notes=weights.notes + written.notes)
+
+
+def detect_family(data: Any, where: str) -> str:
+    """The family of a config.json, by its own keys. Raises ModelError for unsupported ones."""
+    if not isinstance(data, dict):
+        raise ModelError(f"{where}: must be a JSON object, got {type(data).__name__}")
+    model_type, layer = data.get("model_type"), data.get("layer")
+    if model_type == "hyena-cpu":
+        return "native"
+    if model_type == "hyenadna":
+        return "hyenadna"
+    for key, name in (("ssm_cfg", "H3"), ("sequence_mixer", "Zoology"), ("hcl_layer_idxs", "Evo")):
+        if key in data:
+            raise ModelError(f"{where}: {key} marks a {name} model, which is not supported yet")
+    if model_type is not None:
+        raise ModelError(f"{where}: model_type {model_type!r:.60} is not supported")
+    if isinstance(layer, dict) and layer.get("_name_") == "hyena":
+        return "hyenadna" if data.get("vocab_size") == 12 else "safari"
+    raise ModelError(f"{where}: cannot tell the model family; name one: {', '.join(FAMILIES)}")
+
+
+def _weights(
+    data: Any, stored: Mapping[str, Array], source: Source, family: str, folder: Path
+) -> Weights:
+    if family not in FAMILIES:
+        raise ModelError(f"family {family!r} is not one of {', '.join(FAMILIES)}")
+    if not isinstance(data, dict):
+        raise ModelError(f"{source.config}: must be a JSON object, got {type(data).__name__}")
+    config, tensors, notes = FAMILIES[family](data, stored, source)
+    if family == "native":
+        config = _with_shift(config, source.modulation_shift)
+    else:
+        notes.insert(0, f"{source.config}: read as {family}{_shift_note(config)}")
+    if config.tokenizer is None and (folder / "tokenizer.json").is_file():
+        config = dataclasses.replace(config, tokenizer=TokenizerConfig("hf", "tokenizer.json"))
+    config = config if config.name else dataclasses.replace(config, name=folder.resolve().name)
+    generation = folder / "generation_config.json"
+    return Weights(
+        config=config,
+        tensors=tensors,
+        folder=folder,
+        generation=config_json.read(generation) if generation.is_file() else {},
+        notes=tuple(notes),
+        fingerprint=_fingerprint(config, tensors),
+    )
+
+
+def _windowed(config: ModelConfig) -> list[FilterConfig]:
+    filters = [x.mixer.filter for x in config.layers if isinstance(x.mixer, HyenaConfig)]
+    return [f for f in filters if f.kind == "implicit" and f.modulate]
+
+
+def _shift_note(config: ModelConfig) -> str:
+    shifts = {f.shift for f in _windowed(config)}
+    return f", window shift {shifts.pop()}" if shifts else ""
+
+
+def _with_shift(config: ModelConfig, shift: float | None) -> ModelConfig:
+    if shift is None:
+        return config
+    layers = []
+    for layer in config.layers:
+        if isinstance(layer.mixer, HyenaConfig) and layer.mixer.filter.kind == "implicit":
+            filter = dataclasses.replace(layer.mixer.filter, shift=shift)
+            mixer = dataclasses.replace(layer.mixer, filter=filter)
+            layer = dataclasses.replace(layer, mixer=mixer)
+        layers.append(layer)
+    return dataclasses.replace(config, layers=tuple(layers))
+
+
+def _read_file(path: Path) -> dict[str, Array]:
+    if path.suffix in torch_pickle.SUFFIXES:
+        return torch_pickle.read(path, is_training_leftover)
+    return safetensors.read(path, is_training_leftover)
+
+
+def _tensor_file(folder: Path) -> Path | None:
+    """The only PyTorch file of a folder without safetensors; None where those are present."""
+    if any(p.suffix == ".safetensors" or p.name == INDEX for p in folder.iterdir()):
+        return None
+    pickles = sorted(p for p in folder.iterdir() if p.suffix in torch_pickle.SUFFIXES)
+    if len(pickles) != 1:
+        raise ModelError(f"{folder}: holds {len(pickles)} PyTorch files; name the one to convert")
+    return pickles[0]
+
+
+def _fingerprint(config: ModelConfig, tensors: Mapping[str, Array]) -> str:
+    digest = hashlib.sha256()
+    described = config_json.to_json(dataclasses.replace(config, name=""))
+    digest.update(json.dumps(described, sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].shape}".encode())
+        digest.update(tensors[name].data if tensors[name].size else b"")
+    return digest.hexdigest()[:16]
