@@ -48,9 +48,7 @@ class StopStrings:
         if not self._stops:
             return text
         held = self._held + text
-        found = [
-            (at + len(stop), at, stop) for stop in self._stops if (at := held.find(stop)) >= 0
-        ]
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := held.find(stop)) >= 0]
         if found:
             _, at, self.hit = min(found)
             self._held = ""

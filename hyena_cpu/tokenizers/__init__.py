@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..config import TokenizerConfig
-from ..errors import ModelError
+from ..errors import InputError, ModelError
 from ..text_stream import Utf8Stream
 
 Ids = NDArray[np.int32]
@@ -77,6 +77,18 @@ def from_config(config: TokenizerConfig, folder: Path, vocab_size: int | None = 
             f"vocabulary ends at {vocab_size - 1}: they do not belong together"
         )
     return tokenizer
+
+
+def to_bytes(text: str | bytes) -> bytes:
+    """UTF-8 bytes of a text; InputError for a lone surrogate (one that hides a byte is fine)."""
+    if isinstance(text, bytes):
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text holds a lone surrogate at character {error.start}: it is not Unicode"
+        ) from None
 
 
 def _build(config: TokenizerConfig, folder: Path) -> Tokenizer:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from . import Ids, TokenStream
+from . import Ids, TokenStream, to_bytes
 
 
 class ByteTokenizer:
@@ -17,8 +17,7 @@ class ByteTokenizer:
 
     def encode(self, text: str | bytes) -> Ids:
         """int32 [T], one id per byte."""
-        data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-        return np.frombuffer(data, np.uint8).astype(np.int32)
+        return np.frombuffer(to_bytes(text), np.uint8).astype(np.int32)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The bytes themselves; InputError for an id above 255."""

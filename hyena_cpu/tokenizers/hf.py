@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InputError, ModelError
-from . import Ids, TokenStream
+from . import Ids, TokenStream, to_bytes
 
-MAX_IDS = 1 << 24  # a file that claims larger ids is damaged, and would size a table
+MAX_IDS = 1 << 22  # a file that claims larger ids is damaged, and would size a table
 
 _STRAY_BYTE = re.compile("([\udc80-\udcff])")  # how surrogateescape writes a byte that is no UTF-8
 
@@ -54,27 +54,29 @@ class BpeTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._bytes = _token_bytes(self._tokenizer, path)
-        self._ids_of_bytes = {b: i for i, b in reversed(self._bytes.items()) if len(b) == 1}
-        self.vocab_size = max(self._bytes) + 1
+        self._ids_of_bytes = {b: i for i, b in enumerate(self._bytes) if len(b) == 1}
+        self.vocab_size = len(self._bytes)
 
     def encode(self, text: str | bytes) -> Ids:
         """int32 [T]. Bytes that are no UTF-8 become their single-byte tokens."""
-        if isinstance(text, bytes):
-            text = text.decode("utf-8", "surrogateescape")
+        whole = to_bytes(text).decode("utf-8", "surrogateescape")
         ids: list[int] = []
-        for i, part in enumerate(_STRAY_BYTE.split(text)):
+        for i, part in enumerate(_STRAY_BYTE.split(whole)):
             if i % 2:
                 ids.append(self._id_of_byte(ord(part) - 0xDC00))
             elif part:
-                ids.extend(self._encode_valid(part))
+                ids.extend(self._tokenizer.encode(part, add_special_tokens=False).ids)
         return np.array(ids, np.int32)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        """The bytes of these tokens; special tokens give their names."""
-        try:
-            return b"".join([self._bytes[token] for token in np.asarray(ids).tolist()])
-        except KeyError as error:
-            raise InputError(f"{self._path.name} has no text for token id {error}") from None
+        """The bytes of these tokens; special tokens give their names, unused ids nothing."""
+        tokens = np.asarray(ids).tolist()
+        bad = next((t for t in tokens if not 0 <= t < self.vocab_size), None)
+        if bad is not None:
+            raise InputError(
+                f"{self._path.name} has no text for id {bad}; its ids are 0..{self.vocab_size - 1}"
+            )
+        return b"".join([self._bytes[t] for t in tokens])
 
     def decode(self, ids: ArrayLike) -> str:
         """UTF-8 text; bytes that are none become U+FFFD."""
@@ -83,15 +85,6 @@ class BpeTokenizer:
     def stream(self) -> TokenStream:
         """A decoder for tokens that arrive one by one."""
         return TokenStream(self)
-
-    def _encode_valid(self, text: str) -> list[int]:
-        try:
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"the text holds a lone surrogate at character {error.start}: it is not Unicode"
-            ) from None
-        return ids
 
     def _id_of_byte(self, value: int) -> int:
         token = self._ids_of_bytes.get(bytes([value]))
@@ -146,25 +139,26 @@ def _parse(text: str, path: Path) -> Any:
         raise ModelError(f"{path}: the tokenizer is damaged: {error}") from None
 
 
-def _token_bytes(tokenizer: Any, path: Path) -> dict[int, bytes]:
-    """Token id -> its bytes. Added tokens stand for their own text."""
+def _token_bytes(tokenizer: Any, path: Path) -> list[bytes]:
+    """The bytes of every id; added tokens stand for their own text, unused ids for nothing."""
     alphabet = byte_alphabet()
     added = tokenizer.get_added_tokens_decoder()
     table: dict[int, bytes] = {}
-    for piece, token in sorted(tokenizer.get_vocab(True).items(), key=lambda item: item[1]):
+    for piece, token in tokenizer.get_vocab(True).items():
         if token >= MAX_IDS:
             raise ModelError(f"{path}: token {piece!r} has id {token}, above {MAX_IDS - 1}")
         if token in table:
             raise ModelError(f"{path}: id {token} is given to two tokens, one of them {piece!r}")
-        if token in added:
-            table[token] = added[token].content.encode()
-            continue
         try:
-            table[token] = bytes([alphabet[character] for character in piece])
+            table[token] = (
+                added[token].content.encode()
+                if token in added
+                else bytes([alphabet[character] for character in piece])
+            )
         except KeyError as error:
             raise ModelError(
                 f"{path}: token {token} holds {error}, which is not in the byte alphabet"
             ) from None
     if not table:
         raise ModelError(f"{path}: the vocabulary is empty")
-    return table
+    return [table.get(token, b"") for token in range(max(table) + 1)]
