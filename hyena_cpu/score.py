@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import InputError, LimitError, NumericError
-from .generate import prefix_ids
+from .prompts import prefix_ids
 from .sequences import Dna, DnaPolicy, Record, clean, reverse_complement
 from .tokenizers.dna import add_special
 
