@@ -1,0 +1,248 @@
+"""From a prompt to text: the loop of draw, decode, look for a stop, step.
+
+A run is prepared once (`prepare`), taken in once, and continued by as many samples as wanted
+(`samples`); `stream` and `generate` are the one-sample forms.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from numpy.typing import ArrayLike
+
+from . import sampling
+from .prompts import Options, Prompt, prepare
+from .text_stream import StopStrings
+from .tokenizers import TokenStream
+
+if TYPE_CHECKING:
+    from .model import Model
+    from .state import State
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One emitted token and the text that is certain since then (often none, or more than its own).
+
+    `logprob` is the natural log of the token's probability under the model itself, before any
+    sampling setting. A closing piece without a token only releases text that was held back.
+    """
+
+    token: int | None
+    text: str
+    logprob: float | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run. `tokens` holds every emitted token, those of a stop string included; the end
+    token is not emitted. `logprob_mean` is None if nothing was emitted. Times are milliseconds.
+    """
+
+    text: str
+    tokens: list[int]
+    finish_reason: FinishReason
+    stop_text: str | None
+    seed: int
+    logprob_mean: float | None
+    prompt_tokens: int
+    completion_tokens: int
+    timings: dict[str, float | int | None]
+
+
+def stream(model: Model, prompt: str | bytes | ArrayLike, **options: Any) -> TextStream:
+    """Takes in the prompt and returns the iterator of `Piece`s that continues it.
+
+    Args:
+        model: a loaded model.
+        prompt: text, bytes, or token ids [T] (taken as they are).
+        options: the fields of `Options`.
+
+    Raises:
+        InputError: the prompt is empty, holds unknown ids, or an option is out of range.
+        LimitError: the prompt is longer than the context.
+        NumericError: (while iterating) a logit is not finite.
+    """
+    chosen = Options(**options)
+    return next(samples(model, prepare(model, prompt, chosen), chosen))
+
+
+def generate(model: Model, prompt: str | bytes | ArrayLike, **options: Any) -> Result:
+    """Continues the prompt to its end; arguments and errors are those of `stream`."""
+    pieces = stream(model, prompt, **options)
+    for _ in pieces:
+        pass
+    return pieces.result()
+
+
+def samples(model: Model, prompt: Prompt, options: Options, count: int = 1) -> Iterator[TextStream]:
+    """Takes in the prompt once and yields `count` independent continuations of it.
+
+    Sample i draws with the random numbers of (seed, i): the same text whatever `count` is.
+    """
+    params = options.sampling_params(model)
+    seed = sampling.choose_seed(options.seed)
+    begin = time.perf_counter()
+    state = None
+    if prompt.new_tokens:
+        state = model.prefill(prompt.ids, max_new_tokens=prompt.new_tokens)
+    prompt_ms = 1e3 * (time.perf_counter() - begin)
+    for i in range(count):
+        own = state.fork() if state is not None and i < count - 1 else state
+        yield TextStream(model, own, prompt, options, params, seed, i, prompt_ms)
+
+
+class TextStream:
+    """A run under way: an iterator of `Piece`s. Made by `stream` and `samples`.
+
+    After the last piece `finish_reason` and `stop_text` are set; `tokens`, `logprobs` and `text`
+    are always up to date. `close` ends it early.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        state: State | None,
+        prompt: Prompt,
+        options: Options,
+        params: sampling.SamplingParams,
+        seed: int,
+        sample: int,
+        prompt_ms: float,
+    ) -> None:
+        self.prompt = prompt
+        self.params = params
+        self.seed = seed
+        self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+        self.text = ""
+        self.finish_reason: FinishReason | None = None
+        self._model = model
+        self._eos = None if options.ignore_eos else model.config.special_tokens.eos
+        self._stops = StopStrings(options.stop)
+        self._prompt_ms = prompt_ms
+        self._predicted_ms = 0.0
+        # Rows the tokenizer has no text for are as undrawable as padded ones.
+        self._vocab_size = model.vocab_size
+        self._decoder: TokenStream | None = None
+        if model.config.tokenizer is not None:
+            self._vocab_size = min(model.vocab_size, model.tokenizer.vocab_size)
+            self._decoder = model.tokenizer.stream()
+        self._seen: sampling.SeenTokens | None = None
+        if params.repetition_penalty != 1:
+            last_n = params.repetition_last_n
+            self._seen = sampling.SeenTokens(self._vocab_size, last_n, prompt.ids.tolist())
+        self._uniforms = sampling.Uniforms(seed, sample, len(prompt.ids))
+        self._pieces = self._run(state)
+
+    @property
+    def stop_text(self) -> str | None:
+        """The stop string that ended the run."""
+        return self._stops.hit
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Piece:
+        begin = time.perf_counter()
+        try:
+            return next(self._pieces)
+        finally:
+            self._predicted_ms += 1e3 * (time.perf_counter() - begin)
+
+    def close(self) -> None:
+        """Ends the run; text that was held back for a stop string is added to `text`."""
+        self._pieces.close()
+        if self.finish_reason is None:
+            self.text += self._rest()
+            self.finish_reason = "cancelled"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def result(self) -> Result:
+        """Everything about the run; one that is not finished counts as cancelled."""
+        self.close()
+        assert self.finish_reason is not None
+        count = len(self.tokens)
+        return Result(
+            text=self.text,
+            tokens=list(self.tokens),
+            finish_reason=self.finish_reason,
+            stop_text=self.stop_text,
+            seed=self.seed,
+            logprob_mean=sum(self.logprobs) / count if count else None,
+            prompt_tokens=len(self.prompt.ids),
+            completion_tokens=count,
+            timings=_timings("prompt", len(self.prompt.ids), self._prompt_ms)
+            | _timings("predicted", count, self._predicted_ms),
+        )
+
+    def _run(self, state: State | None) -> Iterator[Piece]:
+        if state is None or state.logits is None:
+            self.finish_reason = "length"
+            return
+        logits = state.logits
+        for left in range(self.prompt.new_tokens, 0, -1):
+            sampling.check_finite(logits, state.position)
+            token = sampling.sample(
+                logits, self._vocab_size, self.params, self._seen, self._uniforms
+            )
+            if token == self._eos:
+                self.finish_reason = "stop"
+                text = self._rest()
+                self.text += text
+                if text:
+                    yield Piece(None, text, None)
+                return
+            text = self._take(token, sampling.logprob(logits, token), last=left == 1)
+            yield Piece(token, text, self.logprobs[-1])
+            if self.finish_reason is not None:
+                return
+            logits = self._model.step(state, token)
+
+    def _take(self, token: int, logprob: float, *, last: bool) -> str:
+        """Books one token and returns the text it makes certain."""
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        if self._seen is not None:
+            self._seen.add(token)
+        text = "" if self._decoder is None else self._stops.push(self._decoder.push(token))
+        if last and self._stops.hit is None:
+            text += self._rest()
+            self.finish_reason = "length"
+        if self._stops.hit is not None:
+            self.finish_reason = "stop"
+        self.text += text
+        return text
+
+    def _rest(self) -> str:
+        """Text held back so far, released because nothing follows."""
+        if self._decoder is None:
+            return ""
+        text = self._stops.push(self._decoder.finish())
+        return text + self._stops.finish()
+
+
+def _timings(name: str, count: int, ms: float) -> dict[str, float | int | None]:
+    """The keys that llama.cpp's server uses; rates are None where nothing was done."""
+    return {
+        f"{name}_n": count,
+        f"{name}_ms": ms,
+        f"{name}_per_token_ms": ms / count if count else None,
+        f"{name}_per_second": 1e3 * count / ms if count and ms > 0 else None,
+    }

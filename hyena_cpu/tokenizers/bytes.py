@@ -1,0 +1,35 @@
+"""One token per byte, ids 0..255."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import InputError
+from . import Ids, TokenStream, to_bytes
+
+
+class ByteTokenizer:
+    """Ids are byte values; text is its UTF-8 bytes."""
+
+    kind = "bytes"
+    vocab_size = 256
+
+    def encode(self, text: str | bytes) -> Ids:
+        """int32 [T], one id per byte."""
+        return np.frombuffer(to_bytes(text), np.uint8).astype(np.int32)
+
+    def decode_bytes(self, ids: ArrayLike) -> bytes:
+        """The bytes themselves; InputError for an id above 255."""
+        try:
+            return bytes(np.asarray(ids).tolist())
+        except ValueError:
+            raise InputError("a byte tokenizer has no text for ids outside 0..255") from None
+
+    def decode(self, ids: ArrayLike) -> str:
+        """UTF-8 text; bytes that are none become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", "replace")
+
+    def stream(self) -> TokenStream:
+        """A decoder for tokens that arrive one by one."""
+        return TokenStream(self)
