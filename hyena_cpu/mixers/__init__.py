@@ -1,0 +1,64 @@
+"""One file per operator that mixes a sequence; all share one verb.
+
+    mixer.extend(states, x, ctx) -> y
+
+x [T, D] holds the new tokens of one or more sequences end to end; `states` has one state per
+sequence, or is None when every sequence is new and none is to be continued. Appending 5 tokens
+and then 3 equals appending 8. `whole(x, ctx)` is the same for complete sequences and the only
+form a mixer that is not `causal` has. `buffers` and `state_bytes` say what memory it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..config import AttentionConfig, H3ConvConfig, HyenaConfig, LongConvConfig, MixerConfig
+from ..context import Context
+from ..spectra import SpectraCache
+from ..state import LayerState
+from .attention import Attention
+from .explicit import H3Conv, LongConv
+from .hyena import Hyena
+
+Floats = NDArray[np.float32]
+
+
+class Mixer(Protocol):
+    """What a layer needs of its operator."""
+
+    causal: bool
+
+    def new_state(self) -> LayerState:
+        """State of a sequence that has not begun."""
+
+    def extend(self, states: Sequence[Any] | None, x: Floats, ctx: Context) -> Floats:
+        """Appends rows x [T, D] to their sequences and returns y [T, D]."""
+
+    def whole(self, x: Floats, ctx: Context) -> Floats:
+        """The same for complete sequences, nothing remembered."""
+
+    def buffers(self, length: int) -> list[tuple[str, int]]:
+        """(name, bytes) of what one call on `length` rows holds at its peak."""
+
+    def state_bytes(self, length: int) -> int:
+        """Bytes of one state that has taken in `length` tokens and grows on."""
+
+
+_MIXERS: dict[type, Any] = {
+    HyenaConfig: Hyena,
+    AttentionConfig: Attention,
+    LongConvConfig: LongConv,
+    H3ConvConfig: H3Conv,
+}
+
+
+def build_mixer(
+    config: MixerConfig, tensors: Mapping[str, Floats], d_model: int, cache: SpectraCache
+) -> Mixer:
+    """The operator a config describes, from its tensors (layer prefix removed)."""
+    mixer: Mixer = _MIXERS[type(config)](config, tensors, d_model, cache)
+    return mixer

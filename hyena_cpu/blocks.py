@@ -1,0 +1,107 @@
+"""A residual block: norm -> mixer -> + -> norm -> MLP -> +, pre-norm throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import kernels
+from .config import LayerConfig, MlpConfig, ModelConfig, NormConfig
+from .context import Context
+from .errors import ModelError
+from .linear import Linear
+from .mixers import build_mixer
+from .spectra import SpectraCache
+
+Floats = NDArray[np.float32]
+Tensors = Mapping[str, Floats]
+
+MLP_ROWS = 2048  # rows worked at a time: bounds the wide activations without starving threads
+
+
+class Norm:
+    """LayerNorm or RMSNorm over the width."""
+
+    def __init__(self, config: NormConfig, tensors: Tensors, name: str) -> None:
+        self.config = config
+        self.weight = tensors[f"{name}.weight"]
+        self.bias = tensors.get(f"{name}.bias")
+
+    def __call__(self, x: Floats, threads: int) -> Floats:
+        """x [T, D] -> [T, D]."""
+        eps = self.config.eps
+        if self.config.kind == "rmsnorm":
+            return kernels.rms_norm(x, self.weight, eps, threads=threads)  # type: ignore[no-any-return]
+        return kernels.layer_norm(x, self.weight, self.bias, eps, threads=threads)  # type: ignore[no-any-return]
+
+
+class Mlp:
+    """down(act(up x)), or the gated form."""
+
+    def __init__(self, config: MlpConfig, tensors: Tensors) -> None:
+        self.config = config
+        self.up = Linear.from_tensors(tensors, "up")
+        self.down = Linear.from_tensors(tensors, "down")
+
+    def add_to(self, x: Floats, norm: Norm, threads: int) -> None:
+        """x += mlp(norm(x)) in place, a block of rows at a time."""
+        for t in range(0, len(x), MLP_ROWS):
+            rows = x[t : t + MLP_ROWS]
+            h = norm(rows, threads)
+            if self.config.kind == "swiglu":
+                h = kernels.swiglu(self.up(h, threads), threads=threads)
+            else:
+                h = self.up(h, threads, activation=self.config.kind)
+            kernels.linear(
+                h, self.down.packed, bias=self.down.bias, residual=rows, out=rows, threads=threads
+            )
+
+
+class Block:
+    """One layer of the residual stream."""
+
+    def __init__(
+        self, config: LayerConfig, model: ModelConfig, tensors: Tensors, cache: SpectraCache
+    ) -> None:
+        self.config = config
+        self.norm1 = Norm(model.norm, tensors, "norm1")
+        self.mixer = build_mixer(config.mixer, _under(tensors, "mixer."), model.d_model, cache)
+        self.norm2 = self.mlp = None
+        if config.mlp is not None:
+            self.norm2 = Norm(model.norm, tensors, "norm2")
+            self.mlp = Mlp(config.mlp, _under(tensors, "mlp."))
+
+    def extend(self, states: Sequence[Any] | None, x: Floats, ctx: Context) -> None:
+        """Adds this layer's contribution to x [T, D] in place."""
+        h = self.norm1(x, ctx.threads)
+        if states is None:
+            x += self.mixer.whole(h, ctx)
+        elif self.mixer.causal:
+            x += self.mixer.extend(states, h, ctx)
+        else:
+            raise ModelError(
+                "this model has a layer that reads the whole sequence at once, so it cannot be "
+                "continued token by token: use logits, hidden or score"
+            )
+        if self.mlp is not None and self.norm2 is not None:
+            self.mlp.add_to(x, self.norm2, ctx.threads)
+
+    def buffers(self, length: int) -> list[tuple[str, int]]:
+        """(name, bytes) of what one call on `length` rows holds at its busiest moment."""
+        mixer = self.mixer.buffers(length)
+        if self.config.mlp is None:
+            return mixer
+        widths = 2 if self.config.mlp.kind != "swiglu" else 3
+        mlp = [("MLP activations", 4 * min(length, MLP_ROWS) * widths * self.config.mlp.width)]
+        return max(mixer, mlp, key=lambda rows: sum(size for _, size in rows))
+
+
+def _under(tensors: Tensors, prefix: str) -> dict[str, Floats]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }

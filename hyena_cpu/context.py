@@ -1,0 +1,43 @@
+"""What a mixer needs to know about the rows it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Context:
+    """Rows of one or more sequences end to end: ragged along T, never padded.
+
+    offsets: B + 1 row numbers; sequence b owns rows offsets[b] .. offsets[b + 1].
+    positions: int64 [T], the position of each row in its own sequence.
+    threads: how many threads a kernel may use; never changes a result.
+    compat: names of the originals' behaviours asked for (`wrap_filter`).
+    """
+
+    offsets: tuple[int, ...]
+    positions: NDArray[np.int64]
+    threads: int
+    compat: frozenset[str] = frozenset()
+
+    def segments(self) -> Iterator[tuple[int, int, int]]:
+        """(sequence, first row, row after the last) of every sequence."""
+        for b, (first, last) in enumerate(zip(self.offsets, self.offsets[1:], strict=False)):
+            yield b, first, last
+
+
+def context(
+    lengths: list[int], starts: list[int], threads: int, compat: frozenset[str] = frozenset()
+) -> Context:
+    """A context for B sequences that append `lengths` rows from positions `starts` on."""
+    offsets = tuple(int(n) for n in np.concatenate(([0], np.cumsum(lengths))))
+    positions = np.concatenate(
+        [np.arange(s, s + n, dtype=np.int64) for s, n in zip(starts, lengths, strict=True)]
+    )
+    return Context(offsets, positions, threads, compat)

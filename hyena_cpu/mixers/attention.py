@@ -1,0 +1,86 @@
+"""Causal multi-head softmax attention with optional rotary positions and sliding window.
+
+Scores are q . k / sqrt(head width); rotary positions turn the first half of a head with its
+second half (Su et al. 2021), angles in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..config import AttentionConfig
+from ..context import Context
+from ..linear import Linear
+from ..spectra import SpectraCache
+from ..state import KEY_BLOCK, KVCache
+
+Floats = NDArray[np.float32]
+
+
+class Attention:
+    """One attention layer: qkv [3 D, D] rows ordered q, k, v, each head-major."""
+
+    causal = True
+
+    def __init__(
+        self,
+        config: AttentionConfig,
+        tensors: Mapping[str, Floats],
+        d_model: int,
+        cache: SpectraCache,  # noqa: ARG002 (attention has no filters; every mixer is made alike)
+    ) -> None:
+        self.config = config
+        self.d_model = d_model
+        self.head_width = d_model // config.heads
+        self.qkv = Linear.from_tensors(tensors, "qkv")
+        self.out_proj = Linear.from_tensors(tensors, "out_proj")
+
+    def new_state(self) -> KVCache:
+        """An empty cache of keys and values."""
+        return KVCache(self.config.heads, self.head_width, self.config.window)
+
+    def extend(self, states: Sequence[KVCache] | None, x: Floats, ctx: Context) -> Floats:
+        """Appends rows x [T, D] to their sequences and returns y [T, D]."""
+        width = self.d_model
+        qkv = self.qkv(x, ctx.threads)  # [T, 3 D]
+        q, k, v = qkv[:, :width], qkv[:, width : 2 * width], qkv[:, 2 * width :]
+        if self.config.rotary is not None:
+            base = self.config.rotary.base
+            for rows in (q, k):
+                kernels.rotary(rows, ctx.positions, self.config.heads, base, threads=ctx.threads)
+        y = np.empty_like(x)
+        for b, first, last in ctx.segments():
+            cache = self.new_state() if states is None else states[b]
+            n = last - first
+            cache.make_room(n)
+            kernels.kv_append(cache.keys, cache.values, k[first:last], v[first:last], cache.length)
+            kernels.attend(
+                q[first:last],
+                cache.keys,
+                cache.values,
+                cache.length,
+                window=self.config.window or 0,
+                out=y[first:last],
+                threads=ctx.threads,
+            )
+            cache.length += n
+        return self.out_proj(y, ctx.threads)
+
+    def whole(self, x: Floats, ctx: Context) -> Floats:
+        """`extend` of complete sequences."""
+        return self.extend(None, x, ctx)
+
+    def buffers(self, length: int) -> list[tuple[str, int]]:
+        """(name, bytes) of what one call on `length` rows holds at its peak."""
+        row = 4 * self.d_model * length
+        return [("projections", 3 * row), ("keys and values", 2 * row), ("mixer output", 2 * row)]
+
+    def state_bytes(self, length: int) -> int:
+        """Bytes of one state that has taken in `length` tokens and grows on."""
+        window = self.config.window
+        seen = length if window is None else min(length, window + KEY_BLOCK)
+        return 2 * (2 * 4 * self.d_model * seen)

@@ -1,0 +1,173 @@
+"""Hyena operator of any order: short convolution, gates and N - 1 long convolutions.
+
+Poli et al. 2023, definition 3.1; gate order as in the HyenaDNA spec, section 1:
+
+    x_0, .., x_{N-1}, v = short_conv(in_proj(u))
+    for o = 0 .. N-2:   v = long_conv(h_o, v * x_{N-1-o}) + skip_o * (v * x_{N-1-o})
+    y = out_proj(v * x_0)
+
+An order of 2 has the shape of attention: x_0 asks, x_1 and v are what is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..config import HyenaConfig
+from ..context import Context
+from ..errors import ModelError
+from ..filters import build_filter
+from ..linear import Linear
+from ..spectra import FilterBank, SpectraCache
+from ..state import LANES, ConvHistory, ConvTail, Pair
+
+Floats = NDArray[np.float32]
+Tensors = Mapping[str, Floats]
+
+
+class Hyena:
+    """One Hyena layer. Tensors are named as in docs/formats.md, without the layer prefix."""
+
+    def __init__(
+        self, config: HyenaConfig, tensors: Tensors, d_model: int, cache: SpectraCache
+    ) -> None:
+        steps = config.order - 1
+        self.config = config
+        self.d_model = d_model
+        self.causal = not config.bidirectional
+        self.in_proj = Linear.from_tensors(tensors, "in_proj")
+        self.out_proj = Linear.from_tensors(tensors, "out_proj")
+        self.short_taps = np.ascontiguousarray(tensors["short_conv.weight"].T)  # [K, (N+1) D]
+        self.short_bias = tensors.get("short_conv.bias")
+        self.skips = (
+            [pad_lanes(s) for s in tensors["skip"]] if "skip" in tensors else [None] * steps
+        )
+        filter_tensors = {
+            name.removeprefix("filter."): t
+            for name, t in tensors.items()
+            if name.startswith("filter.")
+        }
+        self.banks: list[FilterBank] = []
+        if steps:
+            source = build_filter(config.filter, filter_tensors, steps * d_model)
+            self.banks = [FilterBank(source, o * d_model, d_model, cache) for o in range(steps)]
+
+    def new_state(self) -> Pair:
+        """Tail of the short convolution, then one history per long convolution."""
+        channels = (self.config.order + 1) * self.d_model
+        return Pair(
+            ConvTail(self.config.short_taps, channels),
+            *(ConvHistory(self.d_model, bank.source.taps - 1) for bank in self.banks),
+        )
+
+    def extend(self, states: Sequence[Pair] | None, x: Floats, ctx: Context) -> Floats:
+        """Appends rows x [T, D] to their sequences and returns y [T, D].
+
+        Without states every sequence starts empty and nothing is remembered.
+        """
+        p = self.in_proj(x, ctx.threads)  # [T, (N+1) D]
+        y = np.empty_like(x)
+        for b, first, last in ctx.segments():
+            mixed = self._mix(None if states is None else states[b], p[first:last], ctx)
+            kernels.tiles_to_rows(mixed, self.d_model, out=y[first:last], threads=ctx.threads)
+        return self.out_proj(y, ctx.threads)
+
+    def whole(self, x: Floats, ctx: Context) -> Floats:
+        """`extend` of complete sequences; the only form a bidirectional layer has."""
+        if not self.causal and len(self.banks) != 1:
+            raise ModelError("a bidirectional Hyena layer is supported at order 2 only")
+        return self.extend(None, x, ctx)
+
+    def _mix(self, state: Pair | None, p: Floats, ctx: Context) -> Floats:
+        """p [n, (N+1) D] of one sequence -> v * x_0 as tiles [G, n, 16]."""
+        order = self.config.order
+        parts = self._short_conv(state, p, ctx)  # x_0 .. x_{N-1}, v
+        v = parts[order]
+        if not self.banks:
+            return kernels.multiply_tiles(v, parts[0], threads=ctx.threads)  # type: ignore[no-any-return]
+        for o, (bank, skip) in enumerate(zip(self.banks, self.skips, strict=True)):
+            gate = parts[order - 1 - o]
+            post = parts[0] if o == order - 2 else None
+            if not self.causal:
+                v = delayed_convolve(bank, v, gate, skip, post, ctx.threads)
+            elif state is None:
+                v = bank.convolve(v, 0, ctx.threads, skip=skip, pre=gate, post=post)
+            else:
+                history = state.parts[1 + o]
+                n = len(p)
+                kernels.multiply_tiles(v, gate, out=history.append(n), threads=ctx.threads)
+                z = history.window(n)
+                v = bank.convolve(z, z.shape[1] - n, ctx.threads, skip=skip, post=post)
+        return v
+
+    def _short_conv(self, state: Pair | None, p: Floats, ctx: Context) -> Floats:
+        tail = state.parts[0] if state else ConvTail(self.config.short_taps, p.shape[1])
+        parts = kernels.short_conv(
+            p,
+            self.short_taps,
+            self.short_bias,
+            tail.rows,
+            parts=self.config.order + 1,
+            threads=ctx.threads,
+        )
+        tail.push(p)
+        return parts  # type: ignore[no-any-return]
+
+    def buffers(self, length: int) -> list[tuple[str, int]]:
+        """(name, bytes) of what one call on `length` rows holds at its peak."""
+        row = 4 * self.d_model * length
+        order = self.config.order
+        size = kernels.transform_size(2 * length) if self.banks else 0
+        return [
+            ("projections", (order + 1) * row),
+            ("gates and values", (order + 1) * row),
+            ("convolution output", row),
+            ("mixer output", 2 * row),
+            ("filter spectra", 4 * self.d_model * size),
+        ]
+
+    def state_bytes(self, length: int) -> int:
+        """Bytes of one state that has taken in `length` tokens and grows on."""
+        tail = 4 * (self.config.short_taps - 1) * (self.config.order + 1) * self.d_model
+        return tail + sum(history_bytes(bank, length) for bank in self.banks)
+
+
+def history_bytes(bank: FilterBank, length: int) -> int:
+    """Bytes of one convolution's history after `length` tokens; it doubles as it grows."""
+    return 2 * bank.groups * LANES * 4 * min(length, bank.source.taps)
+
+
+def pad_lanes(values: Floats) -> Floats:
+    """[D] -> [ceil(D / 16), 16], missing lanes zero."""
+    padded = np.zeros(-(-len(values) // 16) * 16, np.float32)
+    padded[: len(values)] = values
+    return padded.reshape(-1, 16)
+
+
+def delayed_convolve(
+    bank: FilterBank,
+    v: Floats,
+    gate: Floats,
+    skip: Floats | None,
+    post: Floats | None,
+    threads: int,
+) -> Floats:
+    """The bidirectional form (HyenaDNA spec, section 7.7): v * gate delayed by floor(L / 2) and
+    convolved on a circle of 2 L; the skip and the gates are not delayed.
+
+    With f the linear convolution of length 2 L, the output is f[(t - floor(L / 2)) mod 2 L].
+    """
+    z = kernels.multiply_tiles(v, gate, threads=threads)
+    groups, length, lanes = z.shape
+    padded = np.zeros((groups, 2 * length, lanes), np.float32)
+    padded[:, :length] = z
+    size = kernels.transform_size(2 * length)
+    f = bank.transform_convolve(padded, 0, size, min(length, bank.source.taps), threads)
+    y = f[:, (np.arange(length) - length // 2) % (2 * length)]
+    if skip is not None:
+        y += skip[:, None] * z
+    return y if post is None else y * post

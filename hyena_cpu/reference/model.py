@@ -1,0 +1,204 @@
+"""A whole model in float64, written as the specs write it: direct, slow, nothing shared.
+
+One function per operator; x is always [T, D] float64, T tokens of one sequence. The filters come
+from `reference.filters`. Used by tests and as the statement of what the engine computes.
+
+Sources: HyenaDNA spec sections 1, 2, 6 and 7.7; safari spec sections 2, 3 and 4; docs/formats.md
+for `sine_window`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..config import (
+    AttentionConfig,
+    FilterConfig,
+    H3ConvConfig,
+    HyenaConfig,
+    LongConvConfig,
+    MixerConfig,
+    MlpConfig,
+    ModelConfig,
+    NormConfig,
+)
+from .filters import long_filter
+
+F64 = NDArray[np.float64]
+Tensors = Mapping[str, NDArray[np.float32]]
+
+
+def hidden(config: ModelConfig, tensors: Tensors, ids: NDArray[np.int32]) -> F64:
+    """[T, D] after the final norm."""
+    t = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
+    x = t["embedding.weight"][ids]
+    if "positions.weight" in t:
+        x = x + t["positions.weight"][: len(ids)]
+    for i, layer in enumerate(config.layers):
+        own = under(t, f"layers.{i}.")
+        x = x + mixer(layer.mixer, under(own, "mixer."), norm(config.norm, own, "norm1", x))
+        if layer.mlp is not None:
+            x = x + mlp(layer.mlp, under(own, "mlp."), norm(config.norm, own, "norm2", x))
+    return norm(config.norm, t, "norm", x)
+
+
+def logits(config: ModelConfig, tensors: Tensors, ids: NDArray[np.int32]) -> F64:
+    """[T, V]."""
+    name = "embedding.weight" if config.tie_embeddings else "head.weight"
+    return hidden(config, tensors, ids) @ tensors[name].astype(np.float64).T
+
+
+def norm(config: NormConfig, t: Mapping[str, F64], name: str, x: F64) -> F64:
+    """LayerNorm with biased variance, or RMSNorm."""
+    if config.kind == "layernorm":
+        x = x - x.mean(axis=1, keepdims=True)
+    scaled = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + config.eps)
+    return scaled * t[f"{name}.weight"] + t.get(f"{name}.bias", 0.0)
+
+
+def mlp(config: MlpConfig, t: Mapping[str, F64], x: F64) -> F64:
+    """down(act(up x)) or its gated form."""
+    h = linear(t, "up", x)
+    if config.kind == "swiglu":
+        gate, value = np.split(h, 2, axis=1)
+        h = gate * sigmoid(gate) * value
+    else:
+        h = gelu_tanh(h) if config.kind == "gelu_tanh" else gelu_erf(h)
+    return linear(t, "down", h)
+
+
+def mixer(config: MixerConfig, t: Mapping[str, F64], x: F64) -> F64:
+    """The operator a config describes, on one whole sequence."""
+    if isinstance(config, HyenaConfig):
+        return hyena(config, t, x)
+    if isinstance(config, AttentionConfig):
+        return attention(config, t, x)
+    if isinstance(config, LongConvConfig):
+        return long_conv_layer(config, t, x)
+    return h3_conv(config, t, x)
+
+
+def hyena(config: HyenaConfig, t: Mapping[str, F64], x: F64) -> F64:
+    """in_proj, short convolution, N - 1 gated long convolutions, last gate, out_proj."""
+    width, order = x.shape[1], config.order
+    p = short_conv(linear(t, "in_proj", x), t["short_conv.weight"], t.get("short_conv.bias"))
+    chunks = [p[:, i * width : (i + 1) * width] for i in range(order + 1)]
+    v = chunks[order]
+    if order > 1:
+        h = taps(config.filter, under(t, "filter."), len(x))
+    for o in range(order - 1):
+        v = v * chunks[order - 1 - o]
+        own = h[o * width : (o + 1) * width]
+        convolved = delayed_conv(own, v) if config.bidirectional else causal_conv(own, v)
+        v = convolved + t["skip"][o] * v if config.skip else convolved
+    return linear(t, "out_proj", v * chunks[0])
+
+
+def attention(config: AttentionConfig, t: Mapping[str, F64], x: F64) -> F64:
+    """softmax(q k^T / sqrt(hd)) v per head over the positions in sight."""
+    length, width = x.shape
+    hd = width // config.heads
+    q, k, v = (
+        part.reshape(length, config.heads, hd) for part in np.split(linear(t, "qkv", x), 3, axis=1)
+    )
+    if config.rotary is not None:
+        q, k = rotary(q, config.rotary.base), rotary(k, config.rotary.base)
+    scores = np.einsum("ihd,jhd->hij", q, k) / math.sqrt(hd)
+    ago = np.arange(length)[:, None] - np.arange(length)[None, :]
+    seen = (ago >= 0) & (ago < (config.window or length))
+    scores = np.where(seen, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    weights /= weights.sum(axis=2, keepdims=True)
+    mixed = np.einsum("hij,jhd->ihd", weights, v).reshape(length, width)
+    return linear(t, "out_proj", mixed)
+
+
+def rotary(x: F64, base: float) -> F64:
+    """x [T, H, hd]: element i turns with element i + hd/2 by position * base^(-2 i / hd)."""
+    length, _, hd = x.shape
+    angle = np.arange(length)[:, None] * base ** (-np.arange(0, hd, 2) / hd)
+    cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+    first, second = x[..., : hd // 2], x[..., hd // 2 :]
+    return np.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+
+
+def long_conv_layer(config: LongConvConfig, t: Mapping[str, F64], x: F64) -> F64:
+    """safari LongConv, causal: taps act on the past only."""
+    width = x.shape[1]
+    h = taps(config.filter, under(t, "filter."), len(x))
+    copies = [
+        causal_conv(h[c * width : (c + 1) * width], x) + t["skip"][c] * x
+        for c in range(config.channels)
+    ]
+    value, gate = np.split(
+        linear(t, "out_proj", gelu_erf(np.concatenate(copies, axis=1))), 2, axis=1
+    )
+    return value * sigmoid(gate)
+
+
+def h3_conv(config: H3ConvConfig, t: Mapping[str, F64], x: F64) -> F64:
+    """safari H3Conv with head size 1, causal."""
+    q, k, v = (linear(t, f"{name}_proj", x) for name in "qkv")
+    first = taps(config.filter, {"taps": t["shift_filter.taps"]}, len(x))
+    second = taps(config.filter, {"taps": t["filter.taps"]}, len(x))
+    s = (causal_conv(first, k) + t["shift_skip"] * k) * v
+    return linear(t, "out_proj", q * (causal_conv(second, s) + t["skip"] * s))
+
+
+# ---- pieces
+
+
+def linear(t: Mapping[str, F64], name: str, x: F64) -> F64:
+    """x W^T + b."""
+    return x @ t[f"{name}.weight"].T + t.get(f"{name}.bias", 0.0)
+
+
+def short_conv(x: F64, weight: F64, bias: F64 | None) -> F64:
+    """out[t] = sum_j weight[:, K-1-j] x[t-j] + bias."""
+    out = np.zeros_like(x)
+    for j in range(weight.shape[1]):
+        out[j:] += weight[:, -1 - j] * x[: len(x) - j]
+    return out if bias is None else out + bias
+
+
+def causal_conv(h: F64, x: F64) -> F64:
+    """h [D, L], x [T, D] -> y[t] = sum_{s <= t} h[t-s] x[s]."""
+    y = np.zeros_like(x)
+    for lag in range(min(h.shape[1], len(x))):
+        y[lag:] += h[:, lag] * x[: len(x) - lag]
+    return y
+
+
+def delayed_conv(h: F64, x: F64) -> F64:
+    """y[t] = sum_i h[(t - floor(L/2) - i) mod 2L] x[i], h zero beyond L."""
+    length = len(x)
+    padded = np.zeros((2 * length, x.shape[1]))
+    padded[:length] = h[:, :length].T
+    lags = (np.arange(length)[:, None] - length // 2 - np.arange(length)[None, :]) % (2 * length)
+    return np.einsum("tic,ic->tc", padded[lags], x)
+
+
+def taps(config: FilterConfig, t: Mapping[str, F64], length: int) -> F64:
+    """[C, min(length, taps)]."""
+    return long_filter(config, t)[:, :length]
+
+
+def sigmoid(x: F64) -> F64:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def gelu_tanh(x: F64) -> F64:
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def gelu_erf(x: F64) -> F64:
+    return 0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0)))
+
+
+def under(t: Mapping[str, F64], prefix: str) -> dict[str, F64]:
+    """The tensors below a prefix, with it removed."""
+    return {n.removeprefix(prefix): v for n, v in t.items() if n.startswith(prefix)}

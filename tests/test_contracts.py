@@ -1,0 +1,243 @@
+"""The promises every causal model keeps: steps, chunks and wholes agree; nobody else matters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import BIDIRECTIONAL, CAUSAL, LENGTH, VOCAB, model, tokens, weights
+
+from hyena_cpu import InputError, LimitError, ModelError
+from hyena_cpu.reference import model as reference
+from hyena_cpu.state import ConvHistory, ConvTail, KVCache
+
+causal = pytest.mark.parametrize("name", CAUSAL)
+T = 300
+
+
+def close(got: np.ndarray, want: np.ndarray, bound: float = 1e-4) -> None:
+    assert np.abs(got - want).max() <= bound * max(1.0, np.abs(want).max())
+
+
+def pieces(state: object) -> list[np.ndarray]:
+    """Everything a state remembers, as arrays of what later tokens can see."""
+    seen: list[np.ndarray] = []
+    for layer in state.layers:  # type: ignore[attr-defined]
+        for part in getattr(layer, "parts", (layer,)):
+            if isinstance(part, ConvTail):
+                seen.append(part.rows)
+            elif isinstance(part, ConvHistory):
+                seen.append(part.window(0))
+            elif isinstance(part, KVCache):
+                first = max(0, part.length - part.window) if part.window else 0
+                seen.append(part.values[:, first : part.length])
+                flat = part.keys.transpose(0, 1, 3, 2).reshape(*part.values.shape)
+                seen.append(flat[:, first : part.length])
+    return seen
+
+
+@causal
+def test_equals_float64_reference(name: str) -> None:
+    config = CAUSAL[name]
+    ids = tokens(T)
+    close(
+        model(config).logits(ids),
+        reference.logits(config, weights(config).tensors, ids),
+        2e-5,
+    )
+
+
+@causal
+def test_steps_equal_the_whole_at_every_position(name: str) -> None:
+    m = model(CAUSAL[name])
+    ids = tokens(T)
+    whole = m.logits(ids)
+    state = m.new_state()
+    for t, token in enumerate(ids):
+        close(m.step(state, int(token)), whole[t])
+    assert state.position == T
+
+
+@causal
+def test_five_ways_to_split_a_prompt(name: str) -> None:
+    """Case C003: 300 | 1+299 | 150+150 | 7x42+6 | 300x1, then the next 64 steps."""
+    m = model(CAUSAL[name])
+    ids, after = tokens(T), tokens(64, seed=2)
+    ways = [[300], [1, 299], [150, 150], [42] * 7 + [6], [1] * 300]
+    states = []
+    for way in ways:
+        state, at = m.new_state(), 0
+        for n in way:
+            state = m.prefill(ids[at : at + n], state)
+            at += n
+        states.append(state)
+    first, *others = states
+    remembered = pieces(first)
+    for state in others:
+        assert state.position == first.position == T
+        close(state.logits, first.logits)
+        for got, want in zip(pieces(state), remembered, strict=True):
+            assert got.shape == want.shape
+            close(got, want)
+    for token in after:
+        want = m.step(first, int(token))
+        for state in others:
+            close(m.step(state, int(token)), want)
+
+
+@causal
+@given(data=st.data())
+@settings(max_examples=10, deadline=None)
+def test_any_split_agrees(name: str, data: st.DataObject) -> None:
+    m = model(CAUSAL[name])
+    ids = tokens(120, seed=data.draw(st.integers(0, 99)))
+    cuts = sorted(data.draw(st.sets(st.integers(1, 119), max_size=6)))
+    state = m.new_state()
+    rows = [m.extend(state, part) for part in np.split(ids, cuts)]
+    close(np.concatenate(rows), m.logits(ids))
+
+
+@causal
+def test_bits_do_not_depend_on_threads(name: str) -> None:
+    ids = tokens(T)
+    runs = []
+    for threads in (1, 2, 3, 4):
+        m = model(CAUSAL[name], threads=threads)
+        state = m.prefill(ids[:200])
+        runs.append((m.logits(ids), m.extend(state, ids[200:250]), m.step(state, 3)))
+    for run in runs[1:]:
+        for got, want in zip(run, runs[0], strict=True):
+            assert np.array_equal(got, want)
+
+
+@causal
+@given(data=st.data())
+@settings(max_examples=8, deadline=None)
+def test_bits_do_not_depend_on_batch_mates(name: str, data: st.DataObject) -> None:
+    m = model(CAUSAL[name], threads=2)
+    lengths = data.draw(st.lists(st.integers(1, 90), min_size=2, max_size=5))
+    order = data.draw(st.permutations(range(len(lengths))))
+    prompts = [tokens(n, seed=n) for n in lengths]
+    alone = [m.prefill(p) for p in prompts]
+    together = [m.prefill(prompts[i]) for i in order]
+    for round_ in range(3):
+        rows = m.step(together, [round_ + i for i in order])
+        for slot, i in enumerate(order):
+            assert np.array_equal(rows[slot], m.step(alone[i], round_ + i))
+
+
+@causal
+def test_nothing_before_a_changed_token_changes(name: str) -> None:
+    m = model(CAUSAL[name])
+    ids = tokens(T)
+    want = m.logits(ids)
+    for at in (1, 17, 150, T - 1):
+        changed = ids.copy()
+        changed[at:] = (changed[at:] + 7) % VOCAB
+        got = m.logits(changed)
+        assert np.abs(got[:at] - want[:at]).max() <= 1e-5 * np.abs(want).max()
+        assert np.abs(got[at] - want[at]).max() > 1e-3  # and the change is seen where it is made
+
+
+@causal
+def test_forks_are_independent(name: str) -> None:
+    m = model(CAUSAL[name])
+    state = m.prefill(tokens(70))
+    twin = state.fork()
+    again = state.fork()
+    want = m.step(state, 1)
+    m.extend(twin, tokens(40, seed=5))
+    assert np.array_equal(m.step(again, 1), want)
+    assert (twin.position, again.position) == (110, 71)
+
+
+@causal
+def test_memory_of_finite_filters_stays_constant(name: str) -> None:
+    m = model(CAUSAL[name])
+    limit = sum(block.mixer.state_bytes(LENGTH) for block in m.blocks) + (1 << 16)
+    state = m.new_state()
+    for _ in range(4):
+        m.prefill(tokens(99), state)
+    assert state.nbytes <= limit
+    if name == "finite_hybrid":  # 96 taps and a window of 64: nothing older is kept
+        for _ in range(40):
+            m.prefill(tokens(99), state)
+        assert state.nbytes <= limit
+
+
+def test_two_prompts_with_the_same_end_differ() -> None:
+    """Case C001: what was said 200 tokens ago still counts."""
+    m = model(CAUSAL["order2"])
+    end = tokens(8, seed=9)
+    a, b = (m.prefill(np.concatenate([tokens(192, seed=s), end])) for s in (1, 2))
+    assert np.abs(a.logits - b.logits).max() > 1e-3
+
+
+def test_greedy_text_is_the_same_with_and_without_state() -> None:
+    """Case C016: 40 tokens of prompt, 100 greedy tokens."""
+    m = model(CAUSAL["finite_hybrid"])
+    ids = tokens(40).tolist()
+    state = m.prefill(ids)
+    for _ in range(100):
+        whole = m.logits(ids)[-1]
+        close(state.logits, whole)
+        token = int(state.logits.argmax())
+        assert token == int(whole.argmax())
+        ids.append(token)
+        m.step(state, token)
+
+
+def test_every_refusal_is_one_clear_sentence() -> None:
+    m = model(CAUSAL["order2"])
+    with pytest.raises(LimitError, match=r"401 tokens but toy takes at most 400"):
+        m.prefill(tokens(LENGTH + 1))
+    state = m.prefill(tokens(LENGTH))
+    with pytest.raises(LimitError, match="401 tokens"):
+        m.step(state, 1)
+    with pytest.raises(InputError, match="empty"):
+        m.logits([])
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        m.logits([0, VOCAB + 3])
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        m.logits([-1])
+    with pytest.raises(InputError, match="integers"):
+        m.logits([0.5])
+    with pytest.raises(InputError, match="one-dimensional"):
+        m.logits([[1]])
+    with pytest.raises(InputError, match="another model"):
+        model(CAUSAL["order2"], seed=1).step(m.new_state(), 1)
+    with pytest.raises(InputError, match="appears twice"):
+        m.step([state, state], [1, 2])
+    with pytest.raises(InputError, match="layer is 3"):
+        m.hidden(tokens(4), layer=3)
+    with pytest.raises(InputError, match="compat 'leak'"):
+        model(CAUSAL["order2"], compat=["leak"])
+    with pytest.raises(TypeError, match="path"):
+        m.__reduce__()
+
+
+def test_ids_of_any_layout_are_read_as_written() -> None:
+    """Case C081: strides, reversal and integer kinds make no difference."""
+    m = model(CAUSAL["order2"])
+    table = np.arange(60, dtype=np.int64).reshape(15, 4) % VOCAB
+    for view in (table[:, 3], table[::2, 1], table[::-1, 0]):
+        want = m.logits(view.copy())
+        assert np.array_equal(m.logits(view), want)
+        assert np.array_equal(m.logits(view.astype(np.uint8)), want)
+        assert np.array_equal(m.logits(view.tolist()), want)
+
+
+def test_whole_sequence_models_say_so() -> None:
+    m = model(BIDIRECTIONAL)
+    ids = tokens(61)
+    close(m.logits(ids), reference.logits(BIDIRECTIONAL, weights(BIDIRECTIONAL).tensors, ids), 2e-5)
+    with pytest.raises(ModelError, match="whole sequence"):
+        m.prefill(ids)
+
+
+def test_memory_is_checked_before_it_is_taken() -> None:
+    m = model(CAUSAL["order2"], max_memory=100_000)
+    m.prefill(tokens(8))
+    with pytest.raises(LimitError, match="max-memory"):
+        m.prefill(tokens(LENGTH))

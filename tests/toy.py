@@ -1,0 +1,182 @@
+"""Small models with random weights, one of every shape the engine knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from hyena_cpu.config import (
+    AttentionConfig,
+    FilterConfig,
+    H3ConvConfig,
+    HyenaConfig,
+    LayerConfig,
+    LongConvConfig,
+    MixerConfig,
+    MlpConfig,
+    ModelConfig,
+    NormConfig,
+    RotaryConfig,
+)
+from hyena_cpu.model import Model
+from hyena_cpu.weights import Weights
+
+VOCAB = 29
+WIDTH = 20  # not a multiple of the tile, so that missing lanes are exercised
+LENGTH = 400
+
+IMPLICIT = FilterConfig(
+    "implicit", taps=LENGTH, width=8, bands=2, sine_layers=3, modulate=True, shift=0.05
+)
+SINE_WINDOW = FilterConfig(
+    "sine_window", taps=96, width=8, bands=4, sine_layers=2, normalize="time_l2"
+)
+EXPLICIT = FilterConfig("explicit", taps=LENGTH, threshold=0.01)
+MODAL = FilterConfig("modal", taps=LENGTH, modes=3)
+
+GELU = MlpConfig("gelu_tanh", 3 * WIDTH)
+SWIGLU = MlpConfig("swiglu", 2 * WIDTH, bias=False)
+
+
+def layer(mixer: MixerConfig, mlp: MlpConfig | None = GELU) -> LayerConfig:
+    return LayerConfig(mixer, mlp)
+
+
+def _model(*layers: LayerConfig, norm: str = "layernorm", **changes: object) -> ModelConfig:
+    config = ModelConfig(
+        d_model=WIDTH,
+        vocab_size=VOCAB,
+        logits_width=VOCAB + 3,
+        max_length=None,
+        tie_embeddings=True,
+        norm=NormConfig(norm, 1e-5),  # type: ignore[arg-type]
+        layers=layers,
+        name="toy",
+    )
+    return replace(config, **changes)
+
+
+ROPE = AttentionConfig(heads=2, rotary=RotaryConfig(), window=64, bias=False)
+
+# Causal models by name; every one must keep all contracts.
+CAUSAL: dict[str, ModelConfig] = {
+    "order1": _model(layer(HyenaConfig(IMPLICIT, order=1))),
+    "order2": _model(layer(HyenaConfig(IMPLICIT)), layer(HyenaConfig(IMPLICIT)), max_length=LENGTH),
+    "order3": _model(layer(HyenaConfig(IMPLICIT, order=3, skip=False)), tie_embeddings=False),
+    "order4_no_mlp": _model(layer(HyenaConfig(MODAL, order=4, short_taps=5), None)),
+    "finite_hybrid": _model(
+        layer(HyenaConfig(SINE_WINDOW, short_bias=False), SWIGLU),
+        layer(ROPE, SWIGLU),
+        layer(HyenaConfig(SINE_WINDOW, short_bias=False), SWIGLU),
+        norm="rmsnorm",
+    ),
+    "attention_first": _model(
+        layer(AttentionConfig(heads=4)), layer(HyenaConfig(EXPLICIT)), positions=LENGTH
+    ),
+    "long_conv": _model(layer(LongConvConfig(EXPLICIT, channels=2))),
+    "h3_conv": _model(layer(H3ConvConfig(EXPLICIT), None)),
+}
+BIDIRECTIONAL = _model(layer(HyenaConfig(IMPLICIT, bidirectional=True)))
+
+
+def weights(config: ModelConfig, seed: int = 0) -> Weights:
+    """Random tensors for a config, scaled so that activations stay near 1."""
+    rng = np.random.default_rng(seed)
+    tensors: dict[str, np.ndarray] = {}
+
+    def normal(name: str, *shape: int, scale: float, mean: float = 0.0) -> None:
+        tensors[name] = (mean + scale * rng.standard_normal(shape)).astype(np.float32)
+
+    def linear(name: str, rows: int, columns: int, bias: bool) -> None:
+        normal(f"{name}.weight", rows, columns, scale=columns**-0.5)
+        if bias:
+            normal(f"{name}.bias", rows, scale=0.1)
+
+    def norm(name: str) -> None:
+        normal(f"{name}.weight", config.d_model, scale=0.1, mean=1.0)
+        if config.norm.kind == "layernorm":
+            normal(f"{name}.bias", config.d_model, scale=0.1)
+
+    def long_filter(prefix: str, f: FilterConfig, channels: int) -> None:
+        features = 2 * f.bands + 1
+        if f.kind == "explicit":
+            decay = np.exp(-np.arange(f.taps) / 40)
+            normal(f"{prefix}.taps", channels, f.taps, scale=0.3)
+            tensors[f"{prefix}.taps"] *= decay.astype(np.float32)
+            return
+        if f.kind == "modal":
+            radius = rng.uniform(0.8, 0.99, (channels, f.modes))
+            angle = rng.uniform(0, np.pi, (channels, f.modes))
+            poles = np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1)
+            tensors[f"{prefix}.poles"] = poles.astype(np.float32)
+            normal(f"{prefix}.residues", channels, f.modes, 2, scale=0.3)
+            return
+        for k in range(f.sine_layers):
+            linear(f"{prefix}.linear.{k}", f.width, f.width if k else features, True)
+            normal(f"{prefix}.freq.{k}", f.width, scale=0.1, mean=2.0)
+        linear(f"{prefix}.linear.{f.sine_layers}", channels, f.width, False)
+        if f.kind == "sine_window":
+            normal(f"{prefix}.log_rate", channels, scale=0.5, mean=-3.0)
+            return
+        t = np.linspace(0, 1, f.taps)
+        bands = np.linspace(1e-4, f.bands - 1, f.bands)
+        angle = bands * (2 * np.pi * np.arange(f.taps) / f.taps)[:, None]
+        z = np.concatenate([t[:, None], np.cos(angle), -np.sin(angle)], 1)
+        tensors[f"{prefix}.features"] = z.astype(np.float32)
+        tensors[f"{prefix}.times"] = t.astype(np.float32)
+        tensors[f"{prefix}.deltas"] = np.linspace(-3, -15, channels).astype(np.float32)
+
+    def mixer(prefix: str, m: MixerConfig) -> None:
+        width = config.d_model
+        if isinstance(m, AttentionConfig):
+            linear(f"{prefix}.qkv", 3 * width, width, m.bias)
+            linear(f"{prefix}.out_proj", width, width, m.bias)
+        elif isinstance(m, HyenaConfig):
+            channels = (m.order + 1) * width
+            linear(f"{prefix}.in_proj", channels, width, m.bias)
+            normal(f"{prefix}.short_conv.weight", channels, m.short_taps, scale=m.short_taps**-0.5)
+            if m.short_bias:
+                normal(f"{prefix}.short_conv.bias", channels, scale=0.1)
+            if m.skip:
+                normal(f"{prefix}.skip", m.order - 1, width, scale=0.5)
+            if m.order > 1:
+                long_filter(f"{prefix}.filter", m.filter, (m.order - 1) * width)
+            linear(f"{prefix}.out_proj", width, width, m.bias)
+        elif isinstance(m, LongConvConfig):
+            long_filter(f"{prefix}.filter", m.filter, m.channels * width)
+            normal(f"{prefix}.skip", m.channels, width, scale=0.5)
+            linear(f"{prefix}.out_proj", 2 * width, m.channels * width, True)
+        else:
+            for name in "qkv":
+                linear(f"{prefix}.{name}_proj", width, width, True)
+            linear(f"{prefix}.out_proj", width, width, True)
+            long_filter(f"{prefix}.shift_filter", m.filter, width)
+            long_filter(f"{prefix}.filter", m.filter, width)
+            normal(f"{prefix}.shift_skip", width, scale=0.5)
+            normal(f"{prefix}.skip", width, scale=0.5)
+
+    normal("embedding.weight", config.logits_width, config.d_model, scale=0.5)
+    if config.positions is not None:
+        normal("positions.weight", config.positions, config.d_model, scale=0.5)
+    for i, one in enumerate(config.layers):
+        norm(f"layers.{i}.norm1")
+        mixer(f"layers.{i}.mixer", one.mixer)
+        if one.mlp is not None:
+            norm(f"layers.{i}.norm2")
+            wide = one.mlp.width * (2 if one.mlp.kind == "swiglu" else 1)
+            linear(f"layers.{i}.mlp.up", wide, config.d_model, one.mlp.bias)
+            linear(f"layers.{i}.mlp.down", config.d_model, one.mlp.width, one.mlp.bias)
+    norm("norm")
+    if not config.tie_embeddings:
+        normal("head.weight", config.logits_width, config.d_model, scale=config.d_model**-0.5)
+    return Weights(config, tensors, Path("toy"), {}, (), f"toy-{seed}")
+
+
+def model(config: ModelConfig, threads: int = 1, seed: int = 0, **options: object) -> Model:
+    return Model(weights(config, seed), None, threads=threads, **options)  # type: ignore[arg-type]
+
+
+def tokens(n: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, VOCAB, n).astype(np.int32)
