@@ -34,8 +34,8 @@ class Norm:
         """x [T, D] -> [T, D]."""
         eps = self.config.eps
         if self.config.kind == "rmsnorm":
-            return kernels.rms_norm(x, self.weight, eps, threads=threads)  # type: ignore[no-any-return]
-        return kernels.layer_norm(x, self.weight, self.bias, eps, threads=threads)  # type: ignore[no-any-return]
+            return kernels.rms_norm(x, self.weight, eps, threads=threads)
+        return kernels.layer_norm(x, self.weight, self.bias, eps, threads=threads)
 
 
 class Mlp:

@@ -26,7 +26,7 @@ class Linear:
 
     def __call__(self, x: Floats, threads: int, activation: str = "none") -> Floats:
         """x [T, K] -> [T, N]."""
-        return kernels.linear(  # type: ignore[no-any-return]
+        return kernels.linear(
             x, self.packed, bias=self.bias, activation=activation, threads=threads
         )
 

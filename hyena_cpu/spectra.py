@@ -93,14 +93,13 @@ class FilterBank:
         of taps alone, so that a sequence's bits never depend on threads or on its neighbours.
         """
         seen = z.shape[1]
-        new = seen - start
-        # Rounded up, so that sequences of similar length share a spectrum.
-        reach = min(kernels.transform_size(2 * seen) // 2, self.source.taps)
-        size = kernels.conv_plan(new, start, reach)
+        size = kernels.conv_plan(seen - start, start, self.source.taps)
         gates = {"skip": skip, "pre": pre, "post": post}
         if size == 0:
             taps = self.taps(seen, threads)
             return kernels.direct_conv(z, taps, start=start, threads=threads, **gates)
+        # Without history every sequence of this transform size can share a spectrum.
+        reach = min(self.source.taps, size // 2 if start == 0 else seen)
         return self.transform_convolve(z, start, size, reach, threads, **gates)
 
     def transform_convolve(
@@ -153,4 +152,4 @@ class FilterBank:
         self.source.prepare(length, threads)
         c1 = min(g1 * LANES, self.channels)
         block = self.source.block(self.first + g0 * LANES, self.first + c1, 0, length, threads)
-        return kernels.channels_to_tiles(block, threads=threads)  # type: ignore[no-any-return]
+        return kernels.channels_to_tiles(block, threads=threads)

@@ -29,6 +29,9 @@ class LayerState(Protocol):
     def fork(self) -> LayerState:
         """An independent copy."""
 
+    def reserve(self, n: int) -> None:
+        """Takes the memory for n further tokens now."""
+
 
 class ConvTail:
     """The last K - 1 inputs of a short convolution: float32 [K - 1, C], zeros at the start."""
@@ -156,18 +159,25 @@ class KVCache:
         return copy.deepcopy(self)
 
 
-class Pair:
-    """States of a mixer that has several: a tuple of pieces."""
+class ConvState:
+    """State of a mixer made of convolutions: a tail where it has a short one, and histories."""
 
-    def __init__(self, *parts: LayerState) -> None:
-        self.parts = parts
+    def __init__(self, histories: list[ConvHistory], tail: ConvTail | None = None) -> None:
+        self.histories = histories
+        self.tail = tail
+
+    def reserve(self, n: int) -> None:
+        """Takes the memory for n further tokens now."""
+        for history in self.histories:
+            history.reserve(n)
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in self.parts)
+        tail = 0 if self.tail is None else self.tail.nbytes
+        return tail + sum(history.nbytes for history in self.histories)
 
-    def fork(self) -> Pair:
-        return Pair(*(part.fork() for part in self.parts))
+    def fork(self) -> ConvState:
+        return copy.deepcopy(self)
 
 
 class State:
@@ -195,8 +205,6 @@ class State:
         return twin
 
     def reserve(self, n: int) -> None:
-        """Allocates now what n more tokens will need. (Layers that grow otherwise ignore it.)"""
+        """Takes the memory for n further tokens now."""
         for layer in self.layers:
-            for part in getattr(layer, "parts", (layer,)):
-                if isinstance(part, ConvHistory | KVCache):
-                    part.reserve(n)
+            layer.reserve(n)

@@ -10,7 +10,7 @@ from toy import BIDIRECTIONAL, CAUSAL, LENGTH, VOCAB, model, tokens, weights
 
 from hyena_cpu import InputError, LimitError, ModelError
 from hyena_cpu.reference import model as reference
-from hyena_cpu.state import ConvHistory, ConvTail, KVCache
+from hyena_cpu.state import ConvState
 
 causal = pytest.mark.parametrize("name", CAUSAL)
 T = 300
@@ -24,16 +24,14 @@ def pieces(state: object) -> list[np.ndarray]:
     """Everything a state remembers, as arrays of what later tokens can see."""
     seen: list[np.ndarray] = []
     for layer in state.layers:  # type: ignore[attr-defined]
-        for part in getattr(layer, "parts", (layer,)):
-            if isinstance(part, ConvTail):
-                seen.append(part.rows)
-            elif isinstance(part, ConvHistory):
-                seen.append(part.window(0))
-            elif isinstance(part, KVCache):
-                first = max(0, part.length - part.window) if part.window else 0
-                seen.append(part.values[:, first : part.length])
-                flat = part.keys.transpose(0, 1, 3, 2).reshape(*part.values.shape)
-                seen.append(flat[:, first : part.length])
+        if isinstance(layer, ConvState):
+            seen += [] if layer.tail is None else [layer.tail.rows]
+            seen += [history.window(0) for history in layer.histories]
+        else:
+            first = max(0, layer.length - layer.window) if layer.window else 0
+            seen.append(layer.values[:, first : layer.length])
+            flat = layer.keys.transpose(0, 1, 3, 2).reshape(*layer.values.shape)
+            seen.append(flat[:, first : layer.length])
     return seen
 
 

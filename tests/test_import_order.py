@@ -13,6 +13,7 @@ PACKAGE = Path(hyena_cpu.__file__).parent
 ROOMS = [
     "errors",
     "config",
+    "config_json",
     "kernels",
     "threads",
     "context",
@@ -30,6 +31,7 @@ ROOMS = [
     "reference",
     "sampling",
     "text_stream",
+    "prompts",
     "progress",
     "sequences",
     "generate",

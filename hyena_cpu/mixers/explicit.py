@@ -19,7 +19,7 @@ from ..errors import ModelError
 from ..filters import build_filter
 from ..linear import Linear
 from ..spectra import FilterBank, SpectraCache
-from ..state import ConvHistory, Pair
+from ..state import ConvHistory, ConvState
 from .hyena import history_bytes, pad_lanes
 
 Floats = NDArray[np.float32]
@@ -42,17 +42,17 @@ class LongConv:
         self.skips = [pad_lanes(row) for row in tensors["skip"]]
         self.out_proj = Linear.from_tensors(tensors, "out_proj")
 
-    def new_state(self) -> Pair:
+    def new_state(self) -> ConvState:
         """One history of the input; all copies of a channel read it."""
-        return Pair(ConvHistory(self.d_model, self.config.filter.taps - 1))
+        return ConvState([ConvHistory(self.d_model, self.config.filter.taps - 1)])
 
-    def extend(self, states: Sequence[Pair] | None, x: Floats, ctx: Context) -> Floats:
+    def extend(self, states: Sequence[ConvState] | None, x: Floats, ctx: Context) -> Floats:
         """Appends rows x [T, D] to their sequences and returns y [T, D]."""
         copies = len(self.banks)
         mixed = np.empty((len(x), copies * self.d_model), np.float32)
         for b, first, last in ctx.segments():
             u = kernels.rows_to_tiles(x[first:last], threads=ctx.threads)
-            z = u if states is None else _remember(states[b].parts[0], u)
+            z = u if states is None else _remember(states[b].histories[0], u)
             for c, (bank, skip) in enumerate(zip(self.banks, self.skips, strict=True)):
                 y = _convolve(bank, z, u.shape[1], skip, None, ctx, alone=states is None)
                 columns = slice(c * self.d_model, (c + 1) * self.d_model)
@@ -60,7 +60,7 @@ class LongConv:
                     y, self.d_model, threads=ctx.threads
                 )
         kernels.gelu_erf(mixed, out=mixed, threads=ctx.threads)
-        return kernels.glu(self.out_proj(mixed, ctx.threads), threads=ctx.threads)  # type: ignore[no-any-return]
+        return kernels.glu(self.out_proj(mixed, ctx.threads), threads=ctx.threads)
 
     def whole(self, x: Floats, ctx: Context) -> Floats:
         """`extend` of complete sequences."""
@@ -98,12 +98,12 @@ class H3Conv:
         self.banks = [_banks(config.filter, tensors[n], 1, d_model, cache)[0] for n in names]
         self.skips = [pad_lanes(tensors["shift_skip"]), pad_lanes(tensors["skip"])]
 
-    def new_state(self) -> Pair:
+    def new_state(self) -> ConvState:
         """Histories of the inputs of both convolutions."""
         reach = self.config.filter.taps - 1
-        return Pair(ConvHistory(self.d_model, reach), ConvHistory(self.d_model, reach))
+        return ConvState([ConvHistory(self.d_model, reach), ConvHistory(self.d_model, reach)])
 
-    def extend(self, states: Sequence[Pair] | None, x: Floats, ctx: Context) -> Floats:
+    def extend(self, states: Sequence[ConvState] | None, x: Floats, ctx: Context) -> Floats:
         """Appends rows x [T, D] to their sequences and returns y [T, D]."""
         q, k, v = (project(x, ctx.threads) for project in self.projections)
         y = np.empty_like(x)
@@ -113,9 +113,9 @@ class H3Conv:
             qt, kt, vt = (
                 kernels.rows_to_tiles(rows[first:last], threads=ctx.threads) for rows in (q, k, v)
             )
-            z = kt if states is None else _remember(states[b].parts[0], kt)
+            z = kt if states is None else _remember(states[b].histories[0], kt)
             s = _convolve(self.banks[0], z, n, self.skips[0], vt, ctx, alone=alone)
-            z = s if states is None else _remember(states[b].parts[1], s)
+            z = s if states is None else _remember(states[b].histories[1], s)
             mixed = _convolve(self.banks[1], z, n, self.skips[1], qt, ctx, alone=alone)
             kernels.tiles_to_rows(mixed, self.d_model, out=y[first:last], threads=ctx.threads)
         return self.out_proj(y, ctx.threads)
@@ -187,4 +187,4 @@ def _wrapped(
     size = kernels.transform_size(circle + length)
     f = bank.transform_convolve(padded, 0, size, reach, threads)
     y = f[:, :length] + f[:, circle:] + skip[:, None] * z
-    return y if post is None else y * post  # type: ignore[no-any-return]
+    return y if post is None else y * post

@@ -23,7 +23,7 @@ from ..errors import ModelError
 from ..filters import build_filter
 from ..linear import Linear
 from ..spectra import FilterBank, SpectraCache
-from ..state import LANES, ConvHistory, ConvTail, Pair
+from ..state import LANES, ConvHistory, ConvState, ConvTail
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
@@ -56,15 +56,15 @@ class Hyena:
             source = build_filter(config.filter, filter_tensors, steps * d_model)
             self.banks = [FilterBank(source, o * d_model, d_model, cache) for o in range(steps)]
 
-    def new_state(self) -> Pair:
+    def new_state(self) -> ConvState:
         """Tail of the short convolution, then one history per long convolution."""
         channels = (self.config.order + 1) * self.d_model
-        return Pair(
+        return ConvState(
+            [ConvHistory(self.d_model, bank.source.taps - 1) for bank in self.banks],
             ConvTail(self.config.short_taps, channels),
-            *(ConvHistory(self.d_model, bank.source.taps - 1) for bank in self.banks),
         )
 
-    def extend(self, states: Sequence[Pair] | None, x: Floats, ctx: Context) -> Floats:
+    def extend(self, states: Sequence[ConvState] | None, x: Floats, ctx: Context) -> Floats:
         """Appends rows x [T, D] to their sequences and returns y [T, D].
 
         Without states every sequence starts empty and nothing is remembered.
@@ -82,13 +82,13 @@ class Hyena:
             raise ModelError("a bidirectional Hyena layer is supported at order 2 only")
         return self.extend(None, x, ctx)
 
-    def _mix(self, state: Pair | None, p: Floats, ctx: Context) -> Floats:
+    def _mix(self, state: ConvState | None, p: Floats, ctx: Context) -> Floats:
         """p [n, (N+1) D] of one sequence -> v * x_0 as tiles [G, n, 16]."""
         order = self.config.order
         parts = self._short_conv(state, p, ctx)  # x_0 .. x_{N-1}, v
         v = parts[order]
         if not self.banks:
-            return kernels.multiply_tiles(v, parts[0], threads=ctx.threads)  # type: ignore[no-any-return]
+            return kernels.multiply_tiles(v, parts[0], threads=ctx.threads)
         for o, (bank, skip) in enumerate(zip(self.banks, self.skips, strict=True)):
             gate = parts[order - 1 - o]
             post = parts[0] if o == order - 2 else None
@@ -97,15 +97,16 @@ class Hyena:
             elif state is None:
                 v = bank.convolve(v, 0, ctx.threads, skip=skip, pre=gate, post=post)
             else:
-                history = state.parts[1 + o]
+                history = state.histories[o]
                 n = len(p)
                 kernels.multiply_tiles(v, gate, out=history.append(n), threads=ctx.threads)
                 z = history.window(n)
                 v = bank.convolve(z, z.shape[1] - n, ctx.threads, skip=skip, post=post)
         return v
 
-    def _short_conv(self, state: Pair | None, p: Floats, ctx: Context) -> Floats:
-        tail = state.parts[0] if state else ConvTail(self.config.short_taps, p.shape[1])
+    def _short_conv(self, state: ConvState | None, p: Floats, ctx: Context) -> Floats:
+        tail = state.tail if state else None
+        tail = tail or ConvTail(self.config.short_taps, p.shape[1])
         parts = kernels.short_conv(
             p,
             self.short_taps,
@@ -115,7 +116,7 @@ class Hyena:
             threads=ctx.threads,
         )
         tail.push(p)
-        return parts  # type: ignore[no-any-return]
+        return parts
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak."""

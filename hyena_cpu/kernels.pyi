@@ -1,0 +1,124 @@
+"""Types of the compiled kernels; what each does is in its docstring and in `reference/`."""
+
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+_F = NDArray[np.float32]
+_D = NDArray[np.float64]
+
+module: ModuleType
+build: str
+
+def available() -> list[str]: ...
+def load(build: str) -> ModuleType: ...
+def choose() -> str: ...
+def forked() -> bool: ...
+
+# tiles
+def rows_to_tiles(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def tiles_to_rows(z: _F, channels: int, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def channels_to_tiles(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def tiles_to_channels(z: _F, channels: int, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def multiply_tiles(a: _F, b: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
+
+# convolutions
+def transform_size(minimum: int) -> int: ...
+def conv_plan(new: int, history: int, taps: int) -> int: ...
+def spectrum(taps: _F, size: int, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def long_conv(
+    z: _F,
+    spectrum: _F,
+    start: int = 0,
+    skip: _F | None = None,
+    pre: _F | None = None,
+    post: _F | None = None,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
+def direct_conv(
+    z: _F,
+    taps: _F,
+    start: int = 0,
+    skip: _F | None = None,
+    pre: _F | None = None,
+    post: _F | None = None,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
+def short_conv(
+    x: _F,
+    taps: _F,
+    bias: _F | None,
+    tail: _F,
+    parts: int,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
+
+# filters
+def sine_mlp(
+    features: _D, weights: list[_D], biases: list[_D], freqs: list[_D], threads: int
+) -> _F: ...
+def filter_block(
+    hidden: _F,
+    weight: _F,
+    times: _F | None,
+    rates: _F | None,
+    shift: float,
+    t0: int,
+    t1: int,
+    threads: int,
+) -> _F: ...
+
+# dense layers
+class PackedLinear:
+    def __init__(self, weight: _F) -> None: ...
+    @property
+    def out_features(self) -> int: ...
+    @property
+    def in_features(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+def linear(
+    x: _F,
+    packed: PackedLinear,
+    bias: _F | None = None,
+    activation: str = "none",
+    residual: _F | None = None,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
+def layer_norm(
+    x: _F, weight: _F, bias: _F | None, eps: float, out: _F | None = None, *, threads: int = 1
+) -> _F: ...
+def rms_norm(x: _F, weight: _F, eps: float, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def exponential(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def gelu_tanh(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def gelu_erf(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def silu(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def glu(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
+def swiglu(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
+
+# attention
+def rotary(
+    x: _F, positions: NDArray[np.int64], heads: int, base: float, *, threads: int = 1
+) -> _F: ...
+def kv_append(keys: _F, values: _F, k: _F, v: _F, at: int) -> None: ...
+def attend(
+    q: _F,
+    keys: _F,
+    values: _F,
+    first: int,
+    start: int = 0,
+    window: int = 0,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
