@@ -65,7 +65,7 @@ inline void store(float* p, V v) {
 
 template <int L = kLanes>
 inline vec<L> splat(float x) {
-  return vec<L>{} + x;
+  return x - vec<L>{};  // x + 0 would turn -0 into 0, so it costs an addition
 }
 
 /// a * b + c, rounded once where the instruction set can and twice where it cannot.

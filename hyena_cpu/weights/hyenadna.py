@@ -18,7 +18,7 @@ from ..config import (
     TokenizerConfig,
 )
 from ..errors import ModelError
-from . import safari
+from . import backbone, safari
 from .foreign import Keys, Source
 from .naming import Array, clean
 
@@ -45,7 +45,6 @@ def load(
         config, head, notes = _port(data, tensors, source)
     else:
         config, head, notes = _original(data, tensors, source)
-    tensors = {head.get(key, key): value for key, value in tensors.items()}
     if config.vocab_size == 12:
         config = dataclasses.replace(
             config,
@@ -53,7 +52,12 @@ def load(
             special_tokens=SpecialTokens(bos=2, eos=1, pad=4),
         )
     return safari.finish(
-        config, tensors, source, notes, may_rebuild={"features", "times", "deltas"}
+        config,
+        tensors,
+        source,
+        notes,
+        may_rebuild=frozenset({"features", "times", "deltas"}),
+        head=head,
     )
 
 
@@ -69,13 +73,13 @@ def _original(
             f"{source.config}: order is {mixer.order}; the two HyenaDNA codes order the channels "
             "of such filters differently, so only order 2 is supported"
         )
-    head = {f"head.output_transform.{part}": f"classifier.{part}" for part in ("weight", "bias")}
+    head = {f"classifier.{part}": f"head.output_transform.{part}" for part in ("weight", "bias")}
     table = stored.get("head.output_transform.weight")
     if table is not None:
         config = dataclasses.replace(
             config,
             tie_embeddings="lm_head.weight" in stored,
-            classifier=ClassifierConfig(labels=table.shape[0], pool="mean", bias=True),
+            classifier=ClassifierConfig(labels=safari.rows(table), pool="mean", bias=True),
         )
     return config, head, notes
 
@@ -90,6 +94,8 @@ def _port(
         keys.positive("vocab_size"),
         keys.positive("max_seq_len"),
     )
+    layers = keys.positive("n_layer")
+    backbone.check_layer_count(layers, stored, keys.where)
     keys.require("hyena_order", 2, "the port itself runs no other order")
     keys.require("short_filter_order", 3, "the port itself runs no other length")
     safari.require_block_eps(keys)
@@ -121,25 +127,25 @@ def _port(
         max_length=taps,
         tie_embeddings=tied,
         norm=NormConfig("layernorm", 1e-5),
-        layers=(layer,) * keys.positive("n_layer"),
+        layers=(layer,) * layers,
         classifier=classifier,
         special_tokens=SpecialTokens(pad=keys.integer("pad_token_id", 4)),
         family="hyenadna",
     )
     keys.skip(_PORT_TRAINING_KEYS)
     keys.finish()
-    return config, {"score.weight": "classifier.weight"}, keys.notes
+    return config, {"classifier.weight": "score.weight"}, keys.notes
 
 
 def _port_classifier(keys: Keys, stored: Mapping[str, Array]) -> ClassifierConfig | None:
     """Present when the architecture says so, or when a file without one has a score matrix."""
-    named = keys.data.get("architectures")
+    named = str(keys.data.get("architectures") or "")
     table = stored.get("score.weight")
-    if named and not any("SequenceClassification" in str(name) for name in named):
+    if "SequenceClassification" not in named and (named or table is None):
         return None
-    if not named and table is None:
-        return None
-    rows = 0 if table is None else table.shape[0]
     labels = keys.data.get("id2label")
-    count = len(labels) if isinstance(labels, dict) else keys.positive("num_labels", max(rows, 1))
+    if isinstance(labels, dict) and labels:
+        count = len(labels)
+    else:
+        count = keys.positive("num_labels", 1 if table is None else safari.rows(table))
     return ClassifierConfig(labels=count, pool="pad_last", bias=False)

@@ -114,7 +114,12 @@ def _check_values(
 
 def _listed(names: Sequence[str], limit: int = 8) -> str:
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest
+    return ", ".join(readable(name) for name in names[:limit]) + rest
+
+
+def readable(name: str) -> str:
+    """A stored name as it may appear in a message: printable and of bearable length."""
+    return name if name.isprintable() and len(name) <= 200 else f"{name!r:.100}"
 
 
 def is_training_leftover(name: str) -> bool:

@@ -29,7 +29,7 @@ from .naming import Array, Tensor, clean, collect
 from .native import mixer_shapes
 
 _TRAINING_KEYS = "_name_ name resid_dropout embed_dropout return_hidden_state initializer_cfg"
-_LAYER_TRAINING_KEYS = "_name_ lr wd lr_pos_emb w dropout filter_dropout"
+_LAYER_TRAINING_KEYS = "lr wd lr_pos_emb w dropout filter_dropout"
 _EMBEDDING = "backbone.embeddings.word_embeddings.weight"
 _GPT2_VOCABULARY = 50257
 
@@ -41,7 +41,7 @@ def load(
     tensors = _author_rewrites(clean(stored, ("model.",), source.weights))
     config, notes = language_model(data, tensors, source, family="safari", default_shift=0.0)
     # z is trained in this family, so it must come from the file.
-    return finish(config, tensors, source, notes, may_rebuild={"times", "deltas"})
+    return finish(config, tensors, source, notes, may_rebuild=frozenset({"times", "deltas"}))
 
 
 def finish(
@@ -49,7 +49,9 @@ def finish(
     stored: Mapping[str, Array],
     source: Source,
     notes: list[str],
-    may_rebuild: set[str],
+    *,
+    may_rebuild: frozenset[str],
+    head: Mapping[str, str] | None = None,
 ) -> tuple[ModelConfig, dict[str, Array], list[str]]:
     """Checks the config, then collects the tensors it asks for."""
     check(config, source.config)
@@ -59,7 +61,7 @@ def finish(
         for key in backbone.unused_keys(f"backbone.layers.{i}.mixer.", layer.mixer)
     ]
     tensors, more = collect(
-        list(backbone.tensors(config, may_rebuild=frozenset(may_rebuild))),
+        list(backbone.tensors(config, head=head or {}, may_rebuild=may_rebuild)),
         stored,
         source.weights,
         ignorable=unused,
@@ -83,6 +85,7 @@ def language_model(
         keys.positive("n_layer"),
         keys.positive("vocab_size"),
     )
+    backbone.check_layer_count(layers, stored, keys.where)
     require_block_eps(keys)
     layer = keys.section("layer")
     shift = layer.number("shift", keys.number("modulation_shift", default_shift))
@@ -114,6 +117,7 @@ def language_model(
 
 def hyena_config(layer: Keys, shift: float) -> HyenaConfig:
     """The operator's options (spec safari_hyena.md section 2). Refuses what does not work."""
+    layer.require("_name_", "hyena", "other layers have no language models here")
     broken = "the original code fails or leaks the future with other values"
     for name in ("num_heads", "inner_factor", "num_blocks"):
         layer.require(name, 1, broken)
@@ -160,6 +164,11 @@ def embedding_rows(stored: Mapping[str, Array], vocab: int, multiple: int, keys:
     if rows != padded:
         keys.notes.append(f"{keys.where}: {padded} embedding rows expected, the file has {rows}")
     return rows
+
+
+def rows(table: Array) -> int:
+    """Rows of a matrix; 1 for a tensor that is none, whose shape is then found wrong."""
+    return table.shape[0] if table.ndim == 2 and table.shape[0] > 0 else 1
 
 
 def _attention_layers(keys: Keys, layers: int) -> dict[int, AttentionConfig]:
@@ -223,7 +232,8 @@ def _stacked_projections(stored: dict[str, Array]) -> dict[str, Array]:
     """Separate q, k and v projections of attention as one Wqkv."""
     for key in [k for k in stored if ".mixer.q_proj." in k]:
         parts = [key.replace(".q_proj.", f".{x}_proj.") for x in "qkv"]
-        if all(part in stored for part in parts):
+        shapes = {stored[part].shape for part in parts if part in stored}
+        if all(part in stored for part in parts) and len(shapes) == 1 and shapes != {()}:
             values = [stored.pop(part) for part in parts]
             stored[key.replace(".q_proj.", ".Wqkv.")] = np.concatenate(values)
     return stored
