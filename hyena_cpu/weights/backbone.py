@@ -151,14 +151,17 @@ def _step_major(steps: int) -> Callable[[Array], Array]:
 
 
 def linspace(start: float, end: float, count: int) -> Array:
-    """Evenly spaced float32 numbers, rounded as PyTorch does: from both ends to the middle."""
+    """Evenly spaced float32 numbers, bit for bit as PyTorch makes them.
+
+    It counts from both ends to the middle with one fused multiply-add each, and rounds the step
+    to float32.
+    """
     if count == 1:
         return np.full(1, start, np.float32)
-    step = np.float32((np.float32(end) - np.float32(start)) / np.float32(count - 1))
-    i = np.arange(count, dtype=np.float32)
+    step = np.float64((np.float32(end) - np.float32(start)) / np.float32(count - 1))
+    i = np.arange(count)
     up, down = np.float32(start) + step * i, np.float32(end) - step * i[::-1]
-    both: Array = np.where(np.arange(count) < count // 2, up, down).astype(np.float32)
-    return both
+    return np.where(i < count // 2, up, down).astype(np.float32)
 
 
 def positional_features(L: int, E: int) -> Array:
