@@ -112,7 +112,7 @@ def _check_values(
         raise NumericError(f"{where}: {found[0]} holds {bad} values that are NaN or infinite")
 
 
-def _listed(names: Sequence[str], limit: int = 8) -> str:
+def _listed(names: Sequence[str], limit: int = 16) -> str:
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(readable(name) for name in names[:limit]) + rest
 
