@@ -137,9 +137,10 @@ def test_no_wrong_json_escapes_as_another_error(data: st.DataObject) -> None:
     scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
     place[key] = data.draw(scalars | st.floats() | st.lists(scalars) | st.just({}))
     try:
-        assert isinstance(config_json.parse(copy.deepcopy(tree)), c.ModelConfig)
-    except ModelError as error:
-        assert "\n" not in str(error)
+        parsed = config_json.parse(copy.deepcopy(tree))
+    except ModelError:
+        return
+    assert config_json.parse(config_json.to_json(parsed)) == parsed
 
 
 # ---- files ----
@@ -149,8 +150,9 @@ def test_no_wrong_json_escapes_as_another_error(data: st.DataObject) -> None:
     ("text", "reason"),
     [
         (b'{"d": 1, "e": 2, "d": 1}', "key 'd' appears twice"),
-        (b'{"d": {"x": NaN}}', "NaN"),
-        (b'{"d": -Infinity}', "-Infinity"),
+        (b'{"d": {"x": NaN}}', "key 'x' is NaN"),
+        (b'{"d": [1, [-Infinity]]}', "key 'd' is -Infinity"),
+        (b"[NaN]", "the document is NaN"),
         (b'{"d": 1,}', "not valid JSON"),
         (b"{'d': 1}", "not valid JSON"),
         (b"", "not valid JSON"),
@@ -168,8 +170,14 @@ def test_strict_json(text: bytes, reason: str, tmp_path: Path) -> None:
 
 def test_odd_configs_of_the_case_log() -> None:
     assert config_json.read(CASES / "C029/config_bom.json")["d_model"] == 8
-    with pytest.raises(ModelError, match="key 'd_model' appears twice|not valid JSON|NaN"):
-        config_json.read(CASES / "C029/config_dup_and_nan.json")
+    both = CASES / "C029/config_dup_and_nan.json"  # and a trailing comma, which is seen first
+    with pytest.raises(ModelError, match="not valid JSON"):
+        config_json.read(both)
+    text = both.read_bytes().replace(b",}", b"}")
+    with pytest.raises(ModelError, match="key 'd_model' appears twice"):
+        config_json.decode(text, "x")
+    with pytest.raises(ModelError, match="key 'decay' is NaN"):
+        config_json.decode(text.replace(b'"d_model":128,', b""), "x")
 
 
 def test_odd_types_of_the_case_log(tmp_path: Path) -> None:
@@ -182,13 +190,8 @@ def test_odd_types_of_the_case_log(tmp_path: Path) -> None:
     config["layer"]["l_max"] = 6.6e1
     weights = load_folder(folder(tmp_path, config, tensors))
     notes = " ".join(weights.notes)
-    for said in (
-        "n_layer is 2.0, taken as 2",
-        "l_max is 66.0",
-        "x_unknown_key",
-        "checkpoint_mixer",
-    ):
-        assert said in notes
+    said = ("n_layer is 2.0, taken as 2", "l_max is 66.0", "x_unknown_key", "checkpoint_mixer")
+    assert [words for words in said if words not in notes] == []
 
 
 def test_absent_and_huge_files(tmp_path: Path) -> None:

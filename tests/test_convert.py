@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,8 @@ def torch() -> Any:
     return pytest.importorskip("torch", reason="PyTorch files need PyTorch")
 
 
-def test_lightning_checkpoint(torch: Any, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("torch")
+def test_lightning_checkpoint(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "hyenadna/orig_lightning.ckpt", tmp_path / "weights.ckpt")
     shutil.copy(GOLDEN / "hyenadna/orig_standalone_head.config.json", tmp_path / "config.json")
     weights = convert(tmp_path, tmp_path / "native")
@@ -176,7 +178,8 @@ def test_lightning_checkpoint(torch: Any, tmp_path: Path) -> None:
         np.testing.assert_array_equal(weights.tensors[name], same.tensors[name])
 
 
-def test_flat_state_dict(torch: Any, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("torch")
+def test_flat_state_dict(tmp_path: Path) -> None:
     name = "safari/lm_public150b_flavour"
     weights = convert(
         GOLDEN / f"{name}.pt", tmp_path / "native", config=GOLDEN / f"{name}.config.json"
@@ -258,7 +261,7 @@ def test_convert_needs_one_file(tmp_path: Path) -> None:
 def test_without_pytorch_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     config = GOLDEN / "hyenadna/hf_causal_lm.config.json"
     with pytest.raises(ModelError, match=r"pip install 'hyena-cpu\[convert\]'"):
         convert(tmp_path / "x.ckpt", tmp_path / "native", config=config)
