@@ -251,3 +251,16 @@ def test_a_folder_with_pickles_only_points_to_convert(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"PK\x03\x04")
     with pytest.raises(ModelError, match="hyena-cpu convert"):
         read_folder(tmp_path)
+
+
+def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    size = 1 << 20
+    path.write_bytes(build({"a": tensor((size // 4,), (0, size))}, bytes(size)))
+
+    def shrink(_: str) -> bool:
+        os.truncate(path, size // 2)
+        return False
+
+    with pytest.raises(ModelError, match="tensor a: the file became shorter"):
+        safetensors.read(path, shrink)
