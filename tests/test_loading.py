@@ -327,3 +327,6 @@ def test_renamings_of_the_authors_loader(tmp_path: Path) -> None:
     assert "backbone.norm.weight" in old
     assert "s4seq.encoder.layers.2.norm2.weight" in old
     assert load_folder(folder(tmp_path, config, old)).fingerprint == expected
+    old["backbone.embeddings.word_embeddings.weight"] = old["embedding.weight"]
+    with pytest.raises(ModelError, match="are the same tensor"):
+        load_folder(folder(tmp_path, config, old))

@@ -46,10 +46,11 @@ def load(
     else:
         config, head, notes = _original(data, tensors, source)
     if config.vocab_size == 12:
+        pad = 4 if config.special_tokens.pad is None else config.special_tokens.pad
         config = dataclasses.replace(
             config,
             tokenizer=TokenizerConfig("dna"),
-            special_tokens=SpecialTokens(bos=2, eos=1, pad=4),
+            special_tokens=SpecialTokens(bos=2, eos=1, pad=pad),
         )
     return safari.finish(
         config,
@@ -67,10 +68,10 @@ def _original(
     config, notes = safari.language_model(
         data, stored, source, family="hyenadna", default_shift=SHIFT
     )
-    mixer = config.layers[0].mixer
-    if isinstance(mixer, HyenaConfig) and mixer.order != 2:
+    orders = [x.mixer.order for x in config.layers if isinstance(x.mixer, HyenaConfig)]
+    if set(orders) - {2}:
         raise ModelError(
-            f"{source.config}: order is {mixer.order}; the two HyenaDNA codes order the channels "
+            f"{source.config}: order is {orders[0]}; the two HyenaDNA codes order the channels "
             "of such filters differently, so only order 2 is supported"
         )
     head = {f"classifier.{part}": f"head.output_transform.{part}" for part in ("weight", "bias")}
@@ -89,11 +90,7 @@ def _port(
 ) -> tuple[ModelConfig, dict[str, str], list[str]]:
     """The Hugging Face port. Defaults that differ from the public files are not relied on."""
     keys = Keys(data, source.config)
-    D, vocab, taps = (
-        keys.positive("d_model"),
-        keys.positive("vocab_size"),
-        keys.positive("max_seq_len"),
-    )
+    D, vocab, taps = map(keys.positive, ("d_model", "vocab_size", "max_seq_len"))
     layers = keys.positive("n_layer")
     backbone.check_layer_count(layers, stored, keys.where)
     keys.require("hyena_order", 2, "the port itself runs no other order")
