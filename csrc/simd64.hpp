@@ -38,7 +38,7 @@ inline vd load64(const double* p) {
   return v;
 }
 inline void store64(double* p, vd v) { std::memcpy(p, &v, sizeof v); }
-inline vd splat64(double x) { return vd{} + x; }
+inline vd splat64(double x) { return x - vd{}; }
 
 /// a * b + c, rounded once where the instruction set can and twice where it cannot.
 inline vd fma(vd a, vd b, vd c) {

@@ -94,22 +94,20 @@ void filter_tile(const float* hidden, std::int64_t P, const float* weight, const
   }
 }
 
-/// All channels for the times [t0, t1) of tile g.
-void filter_times(const float* hidden, std::int64_t P, const float* weight, std::int64_t C, const Window& window,
-                  std::int64_t g, std::int64_t t0, std::int64_t t1, float* out, std::int64_t out_stride) {
-  const bool windowed = window.times != nullptr;
-  float times[kTile] = {};
-  for (std::int64_t t = t0; windowed && t < t1; t++) times[t - g * kTile] = window.times[t];
-  for (std::int64_t c = 0; c < C;) {
-    const bool whole = c + kChannels <= C;
-    const float* rates = windowed ? window.rates + c : nullptr;
-    float block[kChannels * kTile];
-    (whole ? filter_tile<kChannels> : filter_tile<1>)(hidden + g * P * kTile, P, weight + c * P,
-                                                      windowed ? times : nullptr, rates, window.shift, block);
-    const std::int64_t rows = whole ? kChannels : 1;
-    for (std::int64_t r = 0; r < rows; r++)
-      std::copy_n(block + r * kTile + (t0 - g * kTile), t1 - t0, out + (c + r) * out_stride);
-    c += rows;
+/// R channels for the times [t0, t1), tile after tile, so that every row is written in order.
+template <int R>
+void filter_rows(const float* hidden, std::int64_t P, const float* weight, const Window& window, const float* rates,
+                 std::int64_t t0, std::int64_t t1, float* out, std::int64_t out_stride) {
+  for (std::int64_t t = t0; t < t1;) {
+    const std::int64_t g = t / kTile, end = std::min(t1, (g + 1) * kTile);
+    float times[kTile] = {};
+    if (window.times != nullptr) std::copy_n(window.times + t, end - t, times + (t - g * kTile));
+    float block[R * kTile];
+    filter_tile<R>(hidden + g * P * kTile, P, weight, window.times != nullptr ? times : nullptr, rates, window.shift,
+                   block);
+    for (int r = 0; r < R; r++)
+      std::copy_n(block + r * kTile + (t - g * kTile), end - t, out + r * out_stride + (t - t0));
+    t = end;
   }
 }
 
@@ -117,13 +115,17 @@ void filter_times(const float* hidden, std::int64_t P, const float* weight, std:
 
 void filter_block(const float* hidden, std::int64_t P, const float* weight, std::int64_t C, const Window& window,
                   std::int64_t t0, std::int64_t t1, float* out, int threads) {
-  const std::int64_t first = t0 / kTile, tiles = (t1 + kTile - 1) / kTile - first;
-  const std::int64_t pieces = (tiles + kTilesPerPiece - 1) / kTilesPerPiece;
+  const std::int64_t step = kTile * kTilesPerPiece, start = t0 / step;
+  const std::int64_t pieces = (t1 + step - 1) / step - start;
+  const bool windowed = window.times != nullptr;
   parallel_for(pieces, threads, [&](std::int64_t piece, int) {
-    const std::int64_t end = first + std::min(tiles, (piece + 1) * kTilesPerPiece);
-    for (std::int64_t g = first + piece * kTilesPerPiece; g < end; g++) {
-      const std::int64_t from = std::max(t0, g * kTile), to = std::min(t1, (g + 1) * kTile);
-      filter_times(hidden, P, weight, C, window, g, from, to, out + (from - t0), t1 - t0);
+    const std::int64_t from = std::max(t0, (start + piece) * step), to = std::min(t1, (start + piece + 1) * step);
+    for (std::int64_t c = 0; c < C;) {
+      const bool whole = c + kChannels <= C;
+      (whole ? filter_rows<kChannels> : filter_rows<1>)(hidden, P, weight + c * P, window,
+                                                        windowed ? window.rates + c : nullptr, from, to,
+                                                        out + c * (t1 - t0) + (from - t0), t1 - t0);
+      c += whole ? kChannels : 1;
     }
   });
 }

@@ -15,6 +15,8 @@ from typing import Literal
 from .errors import ModelError
 
 FORMAT_VERSION = 1
+MAX_TAPS = 1 << 26  # of a filter; bounds what a small, wrong file can make us allocate
+MAX_SINE_LAYERS = 64
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,10 @@ def _check_filter(filter: FilterConfig, where: str) -> None:
     for name in needs[filter.kind]:
         if getattr(filter, name) < 1:
             raise ModelError(f"{where}: {name} is {getattr(filter, name)}, must be at least 1")
+    if filter.taps > MAX_TAPS:
+        raise ModelError(f"{where}: taps is {filter.taps}, the limit is {MAX_TAPS}")
+    if filter.sine_layers > MAX_SINE_LAYERS:
+        raise ModelError(f"{where}: sine_layers is {filter.sine_layers}, at most {MAX_SINE_LAYERS}")
     if filter.threshold < 0:
         raise ModelError(f"{where}: threshold is {filter.threshold}, must not be negative")
     if filter.normalize != "none" and filter.kind not in ("implicit", "sine_window"):

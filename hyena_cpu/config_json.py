@@ -12,7 +12,7 @@ import sys
 import types
 import typing
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from .config import (
     FORMAT_VERSION,
@@ -29,6 +29,13 @@ from .errors import ModelError
 MAX_BYTES = 16 << 20  # no configuration or index comes near; larger is an attack or a mistake
 
 
+@dataclasses.dataclass(frozen=True)
+class _Constant:
+    """NaN, Infinity or -Infinity, which Python's decoder lets pass."""
+
+    name: str
+
+
 def decode(text: bytes, where: str) -> Any:
     """JSON from UTF-8 bytes (a byte order mark is accepted).
 
@@ -40,17 +47,24 @@ def decode(text: bytes, where: str) -> Any:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise ModelError(f"{where}: key {key!r} appears twice")
+                raise ModelError(f"{where}: key {key!r:.80} appears twice")
+            refuse_constant(value, f"key {key!r:.80}")
             found[key] = value
         return found
 
-    def constant(name: str) -> NoReturn:
-        raise ModelError(f"{where}: {name} is not a number that JSON allows")
+    def refuse_constant(value: Any, what: str) -> None:
+        if isinstance(value, _Constant):
+            raise ModelError(f"{where}: {what} is {value.name}, which JSON does not allow")
+        if isinstance(value, list):  # objects were looked at when they were complete
+            for item in value:
+                refuse_constant(item, what)
 
     try:
-        return json.loads(
-            text.decode("utf-8-sig"), object_pairs_hook=unique, parse_constant=constant
+        decoded = json.loads(
+            text.decode("utf-8-sig"), object_pairs_hook=unique, parse_constant=_Constant
         )
+        refuse_constant(decoded, "the document")
+        return decoded
     except UnicodeDecodeError as error:
         raise ModelError(f"{where}: not UTF-8 text (byte {error.start})") from error
     except RecursionError as error:

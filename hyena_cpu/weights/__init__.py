@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ class Weights:
 
 
 def load_folder(
-    path: str | Path,
+    path: str | bytes | Path,
     *,
     family: str | None = None,
     modulation_shift: float | None = None,
@@ -77,7 +78,7 @@ def load_folder(
         ModelError: anything missing, damaged, left over or unsupported; the message names it.
         NumericError: a tensor holds NaN or infinities.
     """
-    folder = Path(path).expanduser()
+    folder = Path(os.fsdecode(path)).expanduser()
     try:
         if not folder.is_dir():
             raise ModelError(f"{folder}: no such folder")
@@ -173,6 +174,8 @@ def _weights(
     if not isinstance(data, dict):
         raise ModelError(f"{source.config}: must be a JSON object, got {type(data).__name__}")
     config, tensors, notes = FAMILIES[family](data, stored, source)
+    if source.modulation_shift is not None and not _windowed(config):
+        raise ModelError(f"{source.config}: modulation_shift: the filters have no window to shift")
     if family == "native":
         config = _with_shift(config, source.modulation_shift)
     else:

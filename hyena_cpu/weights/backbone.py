@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from ..config import HyenaConfig, MixerConfig, ModelConfig
+from ..errors import ModelError
 from .naming import Array, Tensor
 from .native import mixer_shapes, shapes
 
@@ -20,19 +21,23 @@ _MODEL_KEYS = {
     "head.weight": "lm_head.weight",
 }
 _LAYER_KEYS = {"mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2", "mixer.qkv": "mixer.Wqkv"}
+_MAX_REBUILT = 1 << 24  # times; sixteen times the longest public model
 
 
-def tensors(config: ModelConfig, *, may_rebuild: frozenset[str] = frozenset()) -> Iterator[Tensor]:
+def tensors(
+    config: ModelConfig, *, head: Mapping[str, str], may_rebuild: frozenset[str]
+) -> Iterator[Tensor]:
     """Every tensor of a language model; a tied head is a copy of the embedding.
 
     Args:
         config: the model.
+        head: stored names of the classifier's tensors by native name.
         may_rebuild: which of features, times and deltas are computed where the file lacks them.
     """
     for name, shape in shapes(config).items():
         layer = re.fullmatch(r"layers\.(\d+)\.(.+)", name)
         if layer is None:
-            keys = [_MODEL_KEYS.get(name, name)]
+            keys = [head.get(name) or _MODEL_KEYS[name]]
             if name == "embedding.weight" and config.tie_embeddings:
                 keys.append("lm_head.weight")
             yield Tensor(name, shape, tuple(keys))
@@ -51,6 +56,21 @@ def hyena_operator(mixer: HyenaConfig, D: int) -> list[Tensor]:
     return [
         _hyena(n, n, shape, "", mixer, frozenset()) for n, shape in mixer_shapes(mixer, D).items()
     ]
+
+
+def check_layer_count(layers: int, stored: Mapping[str, Array], where: str) -> None:
+    """Compares the configured depth with the file, before anything is built for every layer.
+
+    Raises:
+        ModelError: the numbers differ.
+    """
+    found = {
+        int(m[1]) for m in map(re.compile(r"backbone\.layers\.(\d{1,9})\.").match, stored) if m
+    }
+    if found and layers != max(found) + 1:
+        raise ModelError(f"{where}: n_layer is {layers} but the file has {max(found) + 1} layers")
+    if layers > len(stored):
+        raise ModelError(f"{where}: n_layer is {layers} but the file has no layers")
 
 
 def unused_keys(prefix: str, mixer: MixerConfig) -> list[str]:
@@ -73,10 +93,14 @@ def _hyena(
     steps, filter = mixer.order - 1, prefix + "filter_fn."
     L, E = mixer.filter.taps, 2 * mixer.filter.bands + 1
     step_major = _step_major(steps)
+    if L > _MAX_REBUILT:
+        may_rebuild = frozenset()
     kind, _, index = part.removeprefix("filter.").partition(".")
     number = int(index.partition(".")[0]) if kind in ("linear", "freq") else -1
     if part == "short_conv.weight":
-        return Tensor(native, (shape[0], 1, shape[1]), (prefix + "short_filter.weight",), _middle)
+        return Tensor(
+            native, (shape[0], 1, shape[1]), (prefix + "short_filter.weight",), _without_middle
+        )
     if part == "short_conv.bias":
         return Tensor(native, shape, (prefix + "short_filter.bias",))
     if part == "skip":
@@ -108,11 +132,12 @@ def _hyena(
 
 
 def _first(a: Array) -> Array:
-    return a[0]
+    row: Array = a[0]
+    return row
 
 
-def _middle(a: Array) -> Array:
-    return a[:, 0]
+def _without_middle(a: Array) -> Array:
+    return a.reshape(a.shape[0], a.shape[2])
 
 
 def _step_major(steps: int) -> Callable[[Array], Array]:
@@ -126,14 +151,17 @@ def _step_major(steps: int) -> Callable[[Array], Array]:
 
 
 def linspace(start: float, end: float, count: int) -> Array:
-    """Evenly spaced float32 numbers, rounded as PyTorch does: from both ends to the middle."""
+    """Evenly spaced float32 numbers, bit for bit as PyTorch makes them.
+
+    It counts from both ends to the middle with one fused multiply-add each, and rounds the step
+    to float32.
+    """
     if count == 1:
         return np.full(1, start, np.float32)
-    step = np.float32((np.float32(end) - np.float32(start)) / np.float32(count - 1))
-    i = np.arange(count, dtype=np.float32)
+    step = np.float64((np.float32(end) - np.float32(start)) / np.float32(count - 1))
+    i = np.arange(count)
     up, down = np.float32(start) + step * i, np.float32(end) - step * i[::-1]
-    both: Array = np.where(np.arange(count) < count // 2, up, down).astype(np.float32)
-    return both
+    return np.where(i < count // 2, up, down).astype(np.float32)
 
 
 def positional_features(L: int, E: int) -> Array:

@@ -18,7 +18,7 @@ from ..config import (
     TokenizerConfig,
 )
 from ..errors import ModelError
-from . import safari
+from . import backbone, safari
 from .foreign import Keys, Source
 from .naming import Array, clean
 
@@ -45,15 +45,20 @@ def load(
         config, head, notes = _port(data, tensors, source)
     else:
         config, head, notes = _original(data, tensors, source)
-    tensors = {head.get(key, key): value for key, value in tensors.items()}
     if config.vocab_size == 12:
+        pad = 4 if config.special_tokens.pad is None else config.special_tokens.pad
         config = dataclasses.replace(
             config,
             tokenizer=TokenizerConfig("dna"),
-            special_tokens=SpecialTokens(bos=2, eos=1, pad=4),
+            special_tokens=SpecialTokens(bos=2, eos=1, pad=pad),
         )
     return safari.finish(
-        config, tensors, source, notes, may_rebuild={"features", "times", "deltas"}
+        config,
+        tensors,
+        source,
+        notes,
+        may_rebuild=frozenset({"features", "times", "deltas"}),
+        head=head,
     )
 
 
@@ -63,19 +68,19 @@ def _original(
     config, notes = safari.language_model(
         data, stored, source, family="hyenadna", default_shift=SHIFT
     )
-    mixer = config.layers[0].mixer
-    if isinstance(mixer, HyenaConfig) and mixer.order != 2:
+    orders = [x.mixer.order for x in config.layers if isinstance(x.mixer, HyenaConfig)]
+    if set(orders) - {2}:
         raise ModelError(
-            f"{source.config}: order is {mixer.order}; the two HyenaDNA codes order the channels "
+            f"{source.config}: order is {orders[0]}; the two HyenaDNA codes order the channels "
             "of such filters differently, so only order 2 is supported"
         )
-    head = {f"head.output_transform.{part}": f"classifier.{part}" for part in ("weight", "bias")}
+    head = {f"classifier.{part}": f"head.output_transform.{part}" for part in ("weight", "bias")}
     table = stored.get("head.output_transform.weight")
     if table is not None:
         config = dataclasses.replace(
             config,
             tie_embeddings="lm_head.weight" in stored,
-            classifier=ClassifierConfig(labels=table.shape[0], pool="mean", bias=True),
+            classifier=ClassifierConfig(labels=safari.rows(table), pool="mean", bias=True),
         )
     return config, head, notes
 
@@ -85,11 +90,9 @@ def _port(
 ) -> tuple[ModelConfig, dict[str, str], list[str]]:
     """The Hugging Face port. Defaults that differ from the public files are not relied on."""
     keys = Keys(data, source.config)
-    D, vocab, taps = (
-        keys.positive("d_model"),
-        keys.positive("vocab_size"),
-        keys.positive("max_seq_len"),
-    )
+    D, vocab, taps = map(keys.positive, ("d_model", "vocab_size", "max_seq_len"))
+    layers = keys.positive("n_layer")
+    backbone.check_layer_count(layers, stored, keys.where)
     keys.require("hyena_order", 2, "the port itself runs no other order")
     keys.require("short_filter_order", 3, "the port itself runs no other length")
     safari.require_block_eps(keys)
@@ -121,25 +124,25 @@ def _port(
         max_length=taps,
         tie_embeddings=tied,
         norm=NormConfig("layernorm", 1e-5),
-        layers=(layer,) * keys.positive("n_layer"),
+        layers=(layer,) * layers,
         classifier=classifier,
         special_tokens=SpecialTokens(pad=keys.integer("pad_token_id", 4)),
         family="hyenadna",
     )
     keys.skip(_PORT_TRAINING_KEYS)
     keys.finish()
-    return config, {"score.weight": "classifier.weight"}, keys.notes
+    return config, {"classifier.weight": "score.weight"}, keys.notes
 
 
 def _port_classifier(keys: Keys, stored: Mapping[str, Array]) -> ClassifierConfig | None:
     """Present when the architecture says so, or when a file without one has a score matrix."""
-    named = keys.data.get("architectures")
+    named = str(keys.data.get("architectures") or "")
     table = stored.get("score.weight")
-    if named and not any("SequenceClassification" in str(name) for name in named):
+    if "SequenceClassification" not in named and (named or table is None):
         return None
-    if not named and table is None:
-        return None
-    rows = 0 if table is None else table.shape[0]
     labels = keys.data.get("id2label")
-    count = len(labels) if isinstance(labels, dict) else keys.positive("num_labels", max(rows, 1))
+    if isinstance(labels, dict) and labels:
+        count = len(labels)
+    else:
+        count = keys.positive("num_labels", 1 if table is None else safari.rows(table))
     return ClassifierConfig(labels=count, pool="pad_last", bias=False)

@@ -112,9 +112,14 @@ def _check_values(
         raise NumericError(f"{where}: {found[0]} holds {bad} values that are NaN or infinite")
 
 
-def _listed(names: Sequence[str], limit: int = 8) -> str:
+def _listed(names: Sequence[str], limit: int = 16) -> str:
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest
+    return ", ".join(readable(name) for name in names[:limit]) + rest
+
+
+def readable(name: str) -> str:
+    """A stored name as it may appear in a message: printable and of bearable length."""
+    return name if name.isprintable() and len(name) <= 200 else f"{name!r:.100}"
 
 
 def is_training_leftover(name: str) -> bool:
@@ -122,19 +127,27 @@ def is_training_leftover(name: str) -> bool:
     return "torchmetrics" in name
 
 
-def clean(stored: Mapping[str, Array], prefixes: Sequence[str], where: str) -> dict[str, Array]:
-    """The same tensors without a known prefix (each stripped once) and `.layer` of checkpointing.
-
-    Raises:
-        ModelError: two stored names become one.
-    """
+def rename(
+    stored: Mapping[str, Array], new_name: Callable[[str], str], where: str
+) -> dict[str, Array]:
+    """The same tensors under new names. Raises ModelError where two names become one."""
     origin: dict[str, str] = {}
     for key in stored:
-        name = key
-        for prefix in prefixes:
-            name = name.removeprefix(prefix)
-        name = name.replace(".mixer.layer.", ".mixer.").replace(".mlp.layer.", ".mlp.")
+        name = new_name(key)
         if name in origin:
-            raise ModelError(f"{where}: {origin[name]} and {key} are the same tensor")
+            raise ModelError(
+                f"{where}: {readable(origin[name])} and {readable(key)} are the same tensor"
+            )
         origin[name] = key
     return {name: stored[key] for name, key in origin.items()}
+
+
+def clean(stored: Mapping[str, Array], prefixes: Sequence[str], where: str) -> dict[str, Array]:
+    """Takes off known prefixes, each once, and the `.layer` of gradient checkpointing."""
+
+    def cleaned(name: str) -> str:
+        for prefix in prefixes:
+            name = name.removeprefix(prefix)
+        return name.replace(".mixer.layer.", ".mixer.").replace(".mlp.layer.", ".mlp.")
+
+    return rename(stored, cleaned, where)

@@ -25,11 +25,11 @@ from ..config import (
 from ..errors import ModelError
 from . import backbone
 from .foreign import Keys, Source
-from .naming import Array, Tensor, clean, collect
+from .naming import Array, Tensor, clean, collect, rename
 from .native import mixer_shapes
 
 _TRAINING_KEYS = "_name_ name resid_dropout embed_dropout return_hidden_state initializer_cfg"
-_LAYER_TRAINING_KEYS = "_name_ lr wd lr_pos_emb w dropout filter_dropout"
+_LAYER_TRAINING_KEYS = "lr wd lr_pos_emb w dropout filter_dropout"
 _EMBEDDING = "backbone.embeddings.word_embeddings.weight"
 _GPT2_VOCABULARY = 50257
 
@@ -38,10 +38,10 @@ def load(
     data: dict[str, Any], stored: Mapping[str, Array], source: Source
 ) -> tuple[ModelConfig, dict[str, Array], list[str]]:
     """Config and native tensors of a safari language model. Raises ModelError, NumericError."""
-    tensors = _author_rewrites(clean(stored, ("model.",), source.weights))
+    tensors = _author_rewrites(clean(stored, ("model.",), source.weights), source.weights)
     config, notes = language_model(data, tensors, source, family="safari", default_shift=0.0)
     # z is trained in this family, so it must come from the file.
-    return finish(config, tensors, source, notes, may_rebuild={"times", "deltas"})
+    return finish(config, tensors, source, notes, may_rebuild=frozenset({"times", "deltas"}))
 
 
 def finish(
@@ -49,7 +49,9 @@ def finish(
     stored: Mapping[str, Array],
     source: Source,
     notes: list[str],
-    may_rebuild: set[str],
+    *,
+    may_rebuild: frozenset[str],
+    head: Mapping[str, str] | None = None,
 ) -> tuple[ModelConfig, dict[str, Array], list[str]]:
     """Checks the config, then collects the tensors it asks for."""
     check(config, source.config)
@@ -59,7 +61,7 @@ def finish(
         for key in backbone.unused_keys(f"backbone.layers.{i}.mixer.", layer.mixer)
     ]
     tensors, more = collect(
-        list(backbone.tensors(config, may_rebuild=frozenset(may_rebuild))),
+        list(backbone.tensors(config, head=head or {}, may_rebuild=may_rebuild)),
         stored,
         source.weights,
         ignorable=unused,
@@ -78,11 +80,8 @@ def language_model(
 ) -> tuple[ModelConfig, list[str]]:
     """The original layout of config.json, `layer: {_name_: hyena, ...}` (both families)."""
     keys = Keys(data, source.config)
-    D, layers, vocab = (
-        keys.positive("d_model"),
-        keys.positive("n_layer"),
-        keys.positive("vocab_size"),
-    )
+    D, layers, vocab = map(keys.positive, ("d_model", "n_layer", "vocab_size"))
+    backbone.check_layer_count(layers, stored, keys.where)
     require_block_eps(keys)
     layer = keys.section("layer")
     shift = layer.number("shift", keys.number("modulation_shift", default_shift))
@@ -114,6 +113,7 @@ def language_model(
 
 def hyena_config(layer: Keys, shift: float) -> HyenaConfig:
     """The operator's options (spec safari_hyena.md section 2). Refuses what does not work."""
+    layer.require("_name_", "hyena", "other layers have no language models here")
     broken = "the original code fails or leaks the future with other values"
     for name in ("num_heads", "inner_factor", "num_blocks"):
         layer.require(name, 1, broken)
@@ -162,6 +162,11 @@ def embedding_rows(stored: Mapping[str, Array], vocab: int, multiple: int, keys:
     return rows
 
 
+def rows(table: Array) -> int:
+    """Rows of a matrix; 1 for a tensor that is none, whose shape is then found wrong."""
+    return table.shape[0] if table.ndim == 2 and table.shape[0] > 0 else 1
+
+
 def _attention_layers(keys: Keys, layers: int) -> dict[int, AttentionConfig]:
     """attn_layer_idx and attn_cfg: attention in the place of Hyena at these layers."""
     indices = keys.data.get("attn_layer_idx") or []
@@ -185,45 +190,45 @@ def _attention_layers(keys: Keys, layers: int) -> dict[int, AttentionConfig]:
     return dict.fromkeys(indices, attention)
 
 
-def _author_rewrites(stored: Mapping[str, Array]) -> dict[str, Array]:
+def _author_rewrites(stored: Mapping[str, Array], where: str) -> dict[str, Array]:
     """The renamings of the authors' loader, in its order (spec safari_hyena.md section 1)."""
-    renamed = {}
-    for key, value in stored.items():
-        name = re.sub(r"^s4seq\.encoder\.", "backbone.", key)
+
+    def rewritten(name: str) -> str:
+        name = re.sub(r"^s4seq\.encoder\.", "backbone.", name)
         name = re.sub(r"^embedding\.", "backbone.embeddings.word_embeddings.", name)
         name = re.sub(r"^backbone\.norm", "backbone.ln_0", name)
-        renamed[name.replace("mixer.output_linear.", "mixer.out_proj.")] = value
+        return name.replace("mixer.output_linear.", "mixer.out_proj.")
+
+    renamed = rename(stored, rewritten, where)
     if "backbone.ln_0.weight" in renamed:
-        renamed = _new_norm_order(renamed)
+        renamed = _new_norm_order(renamed, where)
     return _stacked_projections(renamed)
 
 
-def _new_norm_order(stored: Mapping[str, Array]) -> dict[str, Array]:
+def _new_norm_order(stored: Mapping[str, Array], where: str) -> dict[str, Array]:
     """Old files keep the norm before a block's mixer in the block before; ln_0 comes first."""
-    moved = {}
-    last = max((int(m[1]) for m in map(_LAYER.match, stored) if m), default=-1)
-    for key, value in stored.items():
-        layer = re.match(r"backbone\.layers\.(\d+)\.norm([12])(\..+)", key)
-        if key.startswith("backbone.ln_0."):
-            key = f"backbone.layers.0.norm1.{key.rpartition('.')[2]}"
-        elif layer and layer[2] == "1":
-            key = f"backbone.layers.{layer[1]}.norm2{layer[3]}"
-        elif layer and int(layer[1]) == last:
-            key = f"backbone.ln_f{layer[3]}"
-        elif layer:
-            key = f"backbone.layers.{int(layer[1]) + 1}.norm1{layer[3]}"
-        moved[key] = value
-    return moved
+    layers = map(re.compile(r"backbone\.layers\.(\d{1,9})\.").match, stored)
+    last = max((int(layer[1]) for layer in layers if layer), default=-1)
 
+    def moved(name: str) -> str:
+        norm = re.fullmatch(r"backbone\.layers\.(\d{1,9})\.norm([12])(\.\w+)", name)
+        if norm is None:
+            return name.replace("backbone.ln_0.", "backbone.layers.0.norm1.")
+        if norm[2] == "1":
+            return f"backbone.layers.{norm[1]}.norm2{norm[3]}"
+        if int(norm[1]) == last:
+            return f"backbone.ln_f{norm[3]}"
+        return f"backbone.layers.{int(norm[1]) + 1}.norm1{norm[3]}"
 
-_LAYER = re.compile(r"backbone\.layers\.(\d+)\.")
+    return rename(stored, moved, where)
 
 
 def _stacked_projections(stored: dict[str, Array]) -> dict[str, Array]:
     """Separate q, k and v projections of attention as one Wqkv."""
     for key in [k for k in stored if ".mixer.q_proj." in k]:
         parts = [key.replace(".q_proj.", f".{x}_proj.") for x in "qkv"]
-        if all(part in stored for part in parts):
+        shapes = {stored[part].shape for part in parts if part in stored}
+        if all(part in stored for part in parts) and len(shapes) == 1 and shapes != {()}:
             values = [stored.pop(part) for part in parts]
             stored[key.replace(".q_proj.", ".Wqkv.")] = np.concatenate(values)
     return stored

@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 
 from .. import config_json
 from ..errors import ModelError
+from .naming import readable
 
 MAX_HEADER = 16 << 20  # bytes; the largest public models need a tenth of it
 MAX_RANK = 8
@@ -70,7 +71,7 @@ def _tensors(path: Path, skip: Callable[[str], bool]) -> Iterator[tuple[str, NDA
                 if skip(name):
                     continue
                 file.seek(data_start + entry.start)
-                yield name, _values(file, entry, f"{path}: tensor {name!r}")
+                yield name, _values(file, entry, f"{path}: tensor {readable(name)}")
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -101,12 +102,13 @@ def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Entry], int]:
             f"{path}: truncated: the header ends at byte {8 + length}, the file at {actual}"
         )
     file.seek(8)
-    decoded = config_json.decode(file.read(length), f"{path}: header")
-    if not isinstance(decoded, dict):
-        raise ModelError(f"{path}: header must be a JSON object, got {type(decoded).__name__}")
+    text = file.read(length)
+    if not text.startswith(b"{"):
+        raise ModelError(f"{path}: header must begin with '{{', got {text[:8]!r}")
+    decoded = config_json.decode(text, f"{path}: header")
     decoded.pop("__metadata__", None)
     entries = {
-        name: _entry(value, f"{path}: tensor {name!r:.80}") for name, value in decoded.items()
+        name: _entry(value, f"{path}: tensor {readable(name)}") for name, value in decoded.items()
     }
     expected = 8 + length + max((entry.end for entry in entries.values()), default=0)
     if expected > actual:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
+from .naming import readable
 from .safetensors import widen
 
 SUFFIXES = (".ckpt", ".pt", ".pth", ".bin")
@@ -56,10 +57,10 @@ def read(path: Path, skip: Callable[[str], bool]) -> dict[str, NDArray[np.float3
     }
 
 
-def _array(name: object, value: Any, path: Path) -> NDArray[np.float32]:
+def _array(name: str, value: Any, path: Path) -> NDArray[np.float32]:
     import torch
 
-    where = f"{path}: tensor {name!r}"
+    where = f"{path}: tensor {readable(name)}"
     if not isinstance(value, torch.Tensor):
         raise ModelError(f"{where}: is a {type(value).__name__}, not a tensor")
     if value.layout != torch.strided or value.is_quantized or not value.is_floating_point():
