@@ -68,7 +68,7 @@ def read_fasta(source: Path | BinaryIO, *, strict: bool = False) -> Iterator[Rec
     Inner white space is not part of a sequence. Letters are not checked here: see `clean`.
 
     Args:
-        source: a path, or a binary stream such as standard input (closed at the end); plain or gzip.
+        source: a path, or a binary stream (standard input), closed at the end; plain or gzip.
         strict: an empty record or a repeated id is an error; otherwise a repeated id is a warning.
 
     Raises:

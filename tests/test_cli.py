@@ -75,7 +75,7 @@ def test_help_of_the_program_names_every_command() -> None:
 def test_help_loads_no_heavy_module() -> None:
     code = (
         "import sys; from hyena_cpu.cli import main; main(['generate', '--help']); "
-        "sys.exit(', '.join({'tokenizers', 'dnaio', 'safetensors'} & set(sys.modules)))"
+        "sys.exit(', '.join({'tokenizers', 'dnaio', 'torch'} & set(sys.modules)))"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env=environment(), timeout=60
@@ -213,7 +213,7 @@ def test_line_end_of_a_prompt_file(name: str, text_tokens: int, dna_tokens: int)
 def test_dna_prompts_are_folded_and_it_is_said() -> None:
     run = fake(DNA, "tokenize", "acgT", "--json", "--special", "hf")
     assert json.loads(run.stdout)["ids"] == [7, 8, 9, 10, 1]
-    assert b"3 letters of the prompt folded" in run.stderr
+    assert b"letters of the prompt folded to upper case: 3" in run.stderr
     kept = fake(DNA, "tokenize", "acgT", "--json", "--case", "keep")
     assert (json.loads(kept.stdout)["ids"], kept.stderr) == ([6, 6, 6, 10], b"")
 

@@ -142,6 +142,8 @@ def load_model(args: argparse.Namespace, on_progress: Callable[[int, int], None]
     model = hyena_cpu.load(
         args.model, threads=args.threads, max_memory=args.max_memory, on_progress=on_progress
     )
+    for note in model.notes:
+        log.info("%s", note)
     log.info("model %s, %s", model.name, model.numerics)
     return model
 
@@ -159,7 +161,7 @@ def read_prompt(args: argparse.Namespace, model: Model) -> bytes:
     if dna and args.case != "keep":
         folded = sum(97 <= byte <= 122 for byte in data)
         if folded:
-            log.warning("%d letters of the prompt folded to upper case (--case upper)", folded)
+            log.warning("letters of the prompt folded to upper case: %d (--case upper)", folded)
             data = data.upper()
     return data
 
@@ -214,11 +216,7 @@ def read_file(path: str) -> bytes:
 
 
 def version() -> str:
-    """The installed version."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
+    """The version of this package."""
+    import hyena_cpu
 
-    try:
-        return installed("hyena-cpu")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
+    return hyena_cpu.__version__

@@ -171,7 +171,7 @@ def _json(
                     out.write(to_json(objects[-1]))
     finally:
         if form == "json" and objects:
-            out.write(to_json(objects if args.num_samples > 1 else objects[0], indent=1))
+            out.write(to_json(objects if args.num_samples > 1 else objects[0]))
 
 
 def _object(

@@ -69,6 +69,7 @@ def _facts(model: Model, threads: int | None) -> dict[str, Any]:
         "kernels": hyena_cpu.build_info(),
         "sampling": dataclasses.asdict(resolve({}, model.generation)),
         "sampling_order": FILTER_ORDER,
+        "notes": list(model.notes),
     }
 
 
@@ -89,8 +90,8 @@ def _text(name: str, value: Any) -> str:
         return ", ".join(layer["mixer"]["kind"] for layer in value)
     if name == "threads":
         return f"{value['count']} ({value['reason']})"
-    if isinstance(value, dict):
+    if isinstance(value, dict) and value:
         return ", ".join(f"{k} {_text('', v)}" for k, v in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return "none" if value is None else str(value)
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value in (None, {}) else str(value)

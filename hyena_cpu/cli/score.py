@@ -147,7 +147,7 @@ def _write(out: Output, rows: Iterator[Row], form: str, progress: Progress, *, t
             objects.append(named)
         progress.update(done, 0)
     if form == "json":
-        out.write(to_json(objects, indent=1))
+        out.write(to_json(objects))
     return failed
 
 
