@@ -227,6 +227,7 @@ def test_dna_prompts_are_folded_and_it_is_said() -> None:
         ({}, ["generate", "hi", "--bos"], 3, "no begin token"),
         ({"max_length": 4}, ["generate", "hello"], 6, "the context holds 4"),
         ({"poison": 1}, ["generate", "hi"], 5, "position 2 are not finite"),
+        ({"poison": 4}, ["generate", "hi", "--json"], 5, "position 5 are not finite"),
         (DNA, ["score", "--fasta", str(CASES / "C103/empty_prompt.txt")], 4, "no FASTA record"),
         ({}, ["score", "hi", "--rna", "keep"], 2, "--rna acts on DNA only"),
         ({}, ["score", "hi", "--stride", "3"], 2, "--stride needs a window"),

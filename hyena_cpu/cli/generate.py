@@ -158,20 +158,27 @@ def _json(
     runs: Iterator[TextStream],
     form: str,
 ) -> None:
-    """One object, or an array of them for several samples; jsonl: one object a line."""
+    """One object, or an array of them for several samples; jsonl: one object a line.
+
+    After Ctrl-C the run that was under way is printed too, as cancelled.
+    """
     objects = []
-    try:
-        for i, run in enumerate(runs):
-            try:
-                for _ in run:
-                    pass
-            finally:
-                objects.append(_object(args, model, data, run, i))
-                if form == "jsonl":
-                    out.write(to_json(objects[-1]))
-    finally:
-        if form == "json" and objects:
-            out.write(to_json(objects if args.num_samples > 1 else objects[0]))
+    interrupted = False
+    for i, run in enumerate(runs):
+        try:
+            for _ in run:
+                pass
+        except KeyboardInterrupt:
+            interrupted = True
+        objects.append(_object(args, model, data, run, i))
+        if form == "jsonl":
+            out.write(to_json(objects[-1]))
+        if interrupted:
+            break
+    if form == "json":
+        out.write(to_json(objects if args.num_samples > 1 else objects[0]))
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _object(
