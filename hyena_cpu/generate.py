@@ -7,7 +7,7 @@ A run is prepared once (`prepare`), taken in once, and continued by as many samp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -192,7 +192,7 @@ class TextStream:
             | _timings("predicted", count, self._predicted_ms),
         )
 
-    def _run(self, state: State | None) -> Iterator[Piece]:
+    def _run(self, state: State | None) -> Generator[Piece, None, None]:
         if state is None or state.logits is None:
             self.finish_reason = "length"
             return

@@ -240,7 +240,7 @@ def _largest(values: Floats, count: int) -> NDArray[np.intp]:
 def _real(name: str, value: Any, low: float, high: float) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InputError(f"{name} is {value!r}, must be a number")
-    if not math.isfinite(value) or not low <= value <= high:
+    if not math.isfinite(value) or not low <= float(value) <= high:
         bounds = f"at least {low:g}" if math.isinf(high) else f"in {low:g}..{high:g}"
         raise InputError(f"{name} is {value}, must be {bounds}")
 

@@ -132,12 +132,34 @@ def score(
         NumericError: a log-probability is not finite.
     """
     setup = Setup(window, stride, bos, style)
+    check(model, setup)
     texts = [sequences] if isinstance(sequences, str | bytes) else sequences
     return [score_one(model, text, setup) for text in texts]
 
 
+def check(model: Model, setup: Setup) -> None:
+    """Refuses a setup that cannot work for any sequence; errors as those of `score`."""
+    prefix = len(prefix_ids(model, setup.bos, setup.style))
+    limit = model.max_length
+    window = setup.window or limit
+    if window is None:
+        if setup.stride is not None:
+            raise InputError(f"stride needs a window: {model.name} has no context limit")
+        return
+    largest = window - max(prefix, 1)
+    if largest < 1:
+        raise InputError(f"window is {window}, must be at least {max(prefix, 1) + 1}")
+    if limit is not None and window > limit:
+        raise LimitError(f"window is {window} but {model.name} takes at most {limit} tokens")
+    if setup.stride is not None and not 1 <= setup.stride <= largest:
+        raise InputError(
+            f"stride is {setup.stride}, must be in 1..{largest}: a window of {window} tokens "
+            "cannot score more"
+        )
+
+
 def score_one(model: Model, text: str | bytes | ArrayLike, setup: Setup) -> Score:
-    """Score of one text or of its token ids [T]."""
+    """Score of one text or of its token ids [T], with a setup that passes `check`."""
     if isinstance(text, str | bytes):
         ids = model.tokenizer.encode(text)
     else:
@@ -163,7 +185,8 @@ def token_logprobs(model: Model, ids: Ids, setup: Setup) -> NDArray[np.float64]:
     """
     prefix = np.array(prefix_ids(model, setup.bos, setup.style), np.int32)
     first = 0 if len(prefix) else 1
-    window, stride = _window(model, len(ids), len(prefix), setup)
+    window = setup.window or model.max_length or max(len(ids) + len(prefix), 2)
+    stride = setup.stride or window - max(len(prefix), 1)
     blocks = []
     for begin in range(first, len(ids), stride):
         end = min(begin + stride, len(ids))
@@ -197,11 +220,20 @@ def score_text(model: Model, text: bytes, setup: Setup, name: str) -> Row:
 
 
 def values(row: Row) -> dict[str, int | float | str | None]:
-    """The row by column name, in the order of COLUMNS."""
-    owners = (row, row.score)
+    """The row by column name: COLUMNS in order, then bits_per_byte."""
     return {
-        name: next(getattr(owner, name) for owner in owners if hasattr(owner, name))
-        for name in COLUMNS
+        "index": row.index,
+        "id": row.id,
+        "length": row.length,
+        "n_scored": row.score.n_scored,
+        "logprob_sum": row.score.logprob_sum,
+        "logprob_mean": row.score.logprob_mean,
+        "perplexity": row.score.perplexity,
+        "strand": row.strand,
+        "n_case_folded": row.n_case_folded,
+        "n_ambiguous": row.n_ambiguous,
+        "status": row.status,
+        "bits_per_byte": row.score.bits_per_byte,
     }
 
 
@@ -217,22 +249,3 @@ def _strands(model: Model, dna: Dna, setup: Setup, strand: Strand) -> Score:
     if strand == "rc" or forward.logprob_sum is None or reverse.logprob_sum is None:
         return reverse
     return replace(forward, logprob_sum=(forward.logprob_sum + reverse.logprob_sum) / 2)
-
-
-def _window(model: Model, length: int, prefix: int, setup: Setup) -> tuple[int, int]:
-    """Tokens a window feeds and tokens it scores."""
-    limit = model.max_length
-    whole = max(length + prefix, 2)
-    window = setup.window if setup.window is not None else min(limit or whole, whole)
-    if window < 2:
-        raise InputError(f"window is {window}, must be at least 2")
-    if limit is not None and window > limit:
-        raise LimitError(f"window is {window} but {model.name} takes at most {limit} tokens")
-    largest = window - max(prefix, 1)
-    stride = largest if setup.stride is None else setup.stride
-    if not 1 <= stride <= largest:
-        raise InputError(
-            f"stride is {stride}, must be in 1..{largest}: a window of {window} tokens cannot "
-            "score more"
-        )
-    return window, stride

@@ -68,7 +68,7 @@ def read_fasta(source: Path | BinaryIO, *, strict: bool = False) -> Iterator[Rec
     Inner white space is not part of a sequence. Letters are not checked here: see `clean`.
 
     Args:
-        source: a path, or a binary stream such as standard input (used up); plain or gzip.
+        source: a path, or a binary stream (standard input), closed at the end; plain or gzip.
         strict: an empty record or a repeated id is an error; otherwise a repeated id is a warning.
 
     Raises:
@@ -79,8 +79,13 @@ def read_fasta(source: Path | BinaryIO, *, strict: bool = False) -> Iterator[Rec
     name = str(source) if isinstance(source, Path) else "standard input"
     seen: set[str] = set()
     index = -1
-    with _opened(source, name) as stream, _readable(name):
-        for index, entry in enumerate(dnaio.FastaReader(stream)):
+    with (
+        _opened(source, name) as stream,
+        _readable(name),
+        # Given a name and an opener, the reader closes what it opened.
+        dnaio.FastaReader(name, opener=lambda *_: stream) as reader,
+    ):
+        for index, entry in enumerate(reader):
             words = entry.name.split(None, 1)
             record = Record(index, words[0] if words else "", "".join(entry.sequence.split()))
             _check_record(record, seen, name, strict)

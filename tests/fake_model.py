@@ -84,6 +84,7 @@ class FakeModel:
     def prefill(self, ids, state=None, *, max_new_tokens=None) -> FakeState:
         self.calls.append("prefill")
         state = FakeState() if state is None else state
+        self.reserved = max_new_tokens
         for token in self.check_ids(ids):
             state.logits = self._logits(int(token), state.position)
             state.position += 1

@@ -1,0 +1,92 @@
+"""The command line. Commands live in one module each, imported only when they are called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from ..errors import HyenaError
+
+COMMANDS = {
+    "generate": "continue a prompt",
+    "score": "how likely a model finds texts or sequences: a table",
+    "tokenize": "show the tokens of a text",
+    "info": "what a model is and how it will be computed",
+    "convert": "write a model folder from another program's checkpoint",
+}
+
+USAGE = "usage: hyena-cpu COMMAND [options]"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; every error is one line on standard error.
+
+    0 success, 1 internal error, 2 usage, 3 model, 4 input data, 5 numbers, 6 limits,
+    130 interrupted. A closed pipe ends quietly with 0.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except HyenaError as error:
+        return _fail(str(error), error.exit_code)
+    except MemoryError as error:
+        return _fail(f"out of memory: {error}; try a shorter input or --max-memory", 6)
+    except Exception as error:
+        return _internal(error, arguments)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    first = arguments[0] if arguments else ""
+    if first in ("-h", "--help"):
+        print(_help())
+        return 0
+    if first == "--version":
+        from .common import version
+
+        print(f"hyena-cpu {version()}")
+        return 0
+    if first not in COMMANDS:
+        problem = f"{first!r} is no command" if first else "a command is missing"
+        return _fail(f"{problem}: choose one of {', '.join(COMMANDS)} (see hyena-cpu --help)", 2)
+    command = importlib.import_module(f".{first}", __name__)
+    try:
+        args = command.parser().parse_args(arguments[1:])
+    except SystemExit:  # --help has been printed
+        return 0
+    from .logs import configure
+
+    configure(args)
+    code: int = command.run(args)
+    return code
+
+
+def _help() -> str:
+    lines = [f"  {name:<10} {summary}" for name, summary in COMMANDS.items()]
+    return "\n".join(
+        [USAGE, "", *lines, "", "hyena-cpu COMMAND --help shows the options; also: --version"]
+    )
+
+
+def _fail(message: str, code: int) -> int:
+    from .logs import error_line
+
+    print(error_line(" ".join(message.split())), file=sys.stderr)
+    return code
+
+
+def _internal(error: Exception, arguments: list[str]) -> int:
+    if any(a.startswith("-vv") for a in arguments) or arguments.count("-v") > 1:
+        traceback.print_exc()
+    hint = "this is a fault of hyena-cpu, run again with -vv for the traceback"
+    return _fail(f"internal error: {type(error).__name__}: {error} ({hint})", 1)

@@ -7,56 +7,12 @@ No special token is ever added by `encode`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from ..config import TokenizerConfig
-from ..errors import InputError, ModelError
-from ..text_stream import Utf8Stream
+from ..errors import ModelError
+from .base import Ids, Tokenizer, TokenStream
 
-Ids = NDArray[np.int32]
-
-
-class Tokenizer(Protocol):
-    """What every tokenizer offers; ids are int32 [T]."""
-
-    @property
-    def kind(self) -> str:
-        """bytes, dna or hf: the name in `config.json`."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids from this one on have no text."""
-
-    def encode(self, text: str | bytes) -> Ids:
-        """Token ids int32 [T] of a text. Bytes are taken as they are, valid UTF-8 or not."""
-
-    def decode_bytes(self, ids: ArrayLike) -> bytes:
-        """The bytes these tokens stand for; InputError for an id without text."""
-
-    def decode(self, ids: ArrayLike) -> str:
-        """The text these tokens stand for; bytes that are no UTF-8 become U+FFFD."""
-
-    def stream(self) -> TokenStream:
-        """A decoder for tokens that arrive one by one."""
-
-
-class TokenStream:
-    """Tokens in, whole characters out; the pieces together equal `decode` of all tokens."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._utf8 = Utf8Stream()
-
-    def push(self, token: int) -> str:
-        """The characters this token completes, often none or several."""
-        return self._utf8.push(self._tokenizer.decode_bytes([token]))
-
-    def finish(self) -> str:
-        """U+FFFD for a character left unfinished, else nothing."""
-        return self._utf8.finish()
+__all__ = ["Ids", "TokenStream", "Tokenizer", "from_config"]
 
 
 def from_config(config: TokenizerConfig, folder: Path, vocab_size: int | None = None) -> Tokenizer:
@@ -77,18 +33,6 @@ def from_config(config: TokenizerConfig, folder: Path, vocab_size: int | None = 
             f"vocabulary ends at {vocab_size - 1}: they do not belong together"
         )
     return tokenizer
-
-
-def to_bytes(text: str | bytes) -> bytes:
-    """UTF-8 bytes of a text; InputError for a lone surrogate (one that hides a byte is fine)."""
-    if isinstance(text, bytes):
-        return text
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"the text holds a lone surrogate at character {error.start}: it is not Unicode"
-        ) from None
 
 
 def _build(config: TokenizerConfig, folder: Path) -> Tokenizer:

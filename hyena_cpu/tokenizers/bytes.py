@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from . import Ids, TokenStream, to_bytes
+from .base import Ids, TokenStream, to_bytes
 
 
 class ByteTokenizer:

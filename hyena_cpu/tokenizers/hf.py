@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InputError, ModelError
-from . import Ids, TokenStream, to_bytes
+from .base import Ids, TokenStream, to_bytes
 
 MAX_IDS = 1 << 22  # a file that claims larger ids is damaged, and would size a table
 

@@ -1,0 +1,222 @@
+"""Options, errors and steps that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..errors import HyenaError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..model import Model
+
+log = logging.getLogger(__name__)
+
+UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+class UsageError(HyenaError):
+    """An option is unknown, out of range, or cannot act here."""
+
+    exit_code = 2
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse without abbreviations, whose errors are one sentence."""
+
+    def __init__(self, command: str, description: str) -> None:
+        super().__init__(prog=f"hyena-cpu {command}", description=description, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def flag_pair(group: Any, *names: str, help: str, default: bool | None = None) -> None:
+    """Adds --x and --no-x; without a default, None says that neither was given."""
+    group.add_argument(*names, action=argparse.BooleanOptionalAction, default=default, help=help)
+
+
+def add_model_options(parser: Parser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument("-m", "--model", help="model folder or bundled name (default: bundled)")
+    group.add_argument("-t", "--threads", type=whole(1), help="threads (default: see docs/threads)")
+    group.add_argument(
+        "--max-memory", type=size, metavar="SIZE", help="bytes a run may take, e.g. 500M or 2GiB"
+    )
+
+
+def add_log_options(parser: Parser) -> None:
+    group = parser.add_argument_group("messages")
+    group.add_argument("-q", "--quiet", action="store_true", help="errors only")
+    group.add_argument("-v", "--verbose", action="count", default=0, help="more, -vv: everything")
+    group.add_argument("--log-file", metavar="FILE", help="append messages to a file as well")
+    flag_pair(group, "--progress", help="progress line (default: on a terminal)")
+    flag_pair(group, "--color", help="colour (default: on a terminal, unless NO_COLOR is set)")
+
+
+def add_prompt_options(parser: Parser) -> Any:
+    group = parser.add_argument_group("prompt (exactly one)")
+    group.add_argument("text", nargs="?", metavar="PROMPT", help="the prompt itself")
+    group.add_argument("-p", "--prompt", help="the same as an option")
+    group.add_argument("-f", "--file", metavar="FILE", help="a file's bytes; - is standard input")
+    flag_pair(
+        group,
+        "--strip-newline",
+        help="drop one line end at the end of the file (default: for DNA models only)",
+    )
+    return group
+
+
+def add_dna_options(group: Any) -> None:
+    group.add_argument(
+        "--case", choices=("upper", "keep"), help="DNA letters in lower case (default: upper)"
+    )
+    group.add_argument(
+        "--special", choices=("hf", "cls-sep"), help="DNA models: add the special tokens of others"
+    )
+
+
+def add_output_options(parser: Parser, formats: tuple[str, ...]) -> Any:
+    """--format (the first is the default), --json and -o."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--format", choices=formats, help=f"default: {formats[0]}")
+    group.add_argument("--json", action="store_true", help="the same as --format json")
+    group.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there when done")
+    return group
+
+
+def output_format(args: argparse.Namespace, default: str) -> str:
+    """The format asked for; --json and another --format exclude each other."""
+    if args.json and args.format not in (None, "json"):
+        raise UsageError(f"--json and --format {args.format} exclude each other")
+    return "json" if args.json else args.format or default
+
+
+def whole(low: int) -> Callable[[str], int]:
+    """argparse type: a whole number from `low` on."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?\d+", text, re.ASCII) or int(text) < low:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, at least {low}")
+        return int(text)
+
+    return parse
+
+
+def size(text: str) -> int:
+    """Bytes of `500M`, `2GiB` (powers of 1,024) or `2GB` (powers of 1,000)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", text.strip(), re.ASCII | re.I)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 500M, 2GiB or 1500000")
+    number, unit, suffix = match[1], match[2].lower(), (match[3] or "").lower()
+    power = UNITS[unit]
+    scale = 10 ** (3 * power // 10) if suffix == "b" else 1 << power
+    return int(float(number) * scale)
+
+
+@contextmanager
+def usage_errors(args: argparse.Namespace) -> Iterator[None]:
+    """Inside, an InputError is about an option: it becomes a UsageError that names it as typed."""
+    try:
+        yield
+    except InputError as error:
+        name, _, rest = str(error).partition(" ")
+        option = f"--{name.replace('_', '-')}" if hasattr(args, name) else name
+        raise UsageError(f"{option} {rest}") from None
+
+
+def load_model(args: argparse.Namespace, on_progress: Callable[[int, int], None]) -> Model:
+    """The model of -m with the compute options; logs what it is."""
+    import hyena_cpu
+
+    model = hyena_cpu.load(
+        args.model, threads=args.threads, max_memory=args.max_memory, on_progress=on_progress
+    )
+    for note in model.notes:
+        log.info("%s", note)
+    log.info("model %s, %s", model.name, model.numerics)
+    return model
+
+
+def read_prompt(args: argparse.Namespace, model: Model) -> bytes:
+    """The prompt's bytes, as they are for text models.
+
+    For a DNA tokenizer a file loses one final line end, unless told otherwise (a text file only if
+    told so), and letters are folded to upper case, which is said, unless --case is keep.
+    """
+    dna = has_dna_tokenizer(model)
+    data, _ = read_input(args, strip_newline=dna)
+    if args.case is not None and not dna:
+        raise UsageError(f"--case acts on DNA only, and {model.name} has no DNA tokenizer")
+    if dna and args.case != "keep":
+        folded = sum(97 <= byte <= 122 for byte in data)
+        if folded:
+            log.warning("letters of the prompt folded to upper case: %d (--case upper)", folded)
+            data = data.upper()
+    return data
+
+
+def read_input(args: argparse.Namespace, *, strip_newline: bool) -> tuple[bytes, str]:
+    """Bytes of the text given as an argument or a file, and what to call it.
+
+    `strip_newline`: whether a file loses one final line end where --strip-newline is not given.
+    """
+    if args.file is None:
+        if args.strip_newline is not None:
+            raise UsageError("--strip-newline acts on a prompt file (-f) only")
+        return os.fsencode(args.text if args.prompt is None else args.prompt), "prompt"
+    data = read_file(args.file)
+    if strip_newline if args.strip_newline is None else args.strip_newline:
+        data = re.sub(rb"(\r\n|\r|\n)\Z", b"", data)
+    return data, args.file
+
+
+def encode_prompt(args: argparse.Namespace, model: Model, data: bytes) -> NDArray[np.int32]:
+    """Token ids of the prompt, with the special tokens of --special."""
+    ids = model.tokenizer.encode(data)
+    if args.special is not None:
+        if not has_dna_tokenizer(model):
+            raise UsageError(f"--special acts on DNA only, and {model.name} has no DNA tokenizer")
+        from ..tokenizers.dna import add_special
+
+        ids = add_special(ids, args.special)
+    log.info("%d bytes are %d tokens", len(data), len(ids))
+    return ids
+
+
+def has_dna_tokenizer(model: Model) -> bool:
+    """Whether text becomes one token per base, so that the options for DNA can act."""
+    return model.config.tokenizer is not None and model.tokenizer.kind == "dna"
+
+
+def exactly_one(args: argparse.Namespace, *names: str) -> None:
+    """UsageError unless exactly one of these sources of input was given."""
+    given = [name for name in names if getattr(args, name) is not None]
+    if len(given) != 1:
+        choices = "text, -p, -f" + (" or --fasta" if "fasta" in names else "")
+        found = f"{len(given)} were given" if given else "none was given"
+        raise UsageError(f"give exactly one input ({choices}): {found}")
+
+
+def read_file(path: str) -> bytes:
+    """All bytes of a file, or of standard input for "-"."""
+    from ..sequences import read_bytes
+
+    return read_bytes(sys.stdin.buffer if path == "-" else Path(path))
+
+
+def version() -> str:
+    """The version of this package."""
+    import hyena_cpu
+
+    return hyena_cpu.__version__

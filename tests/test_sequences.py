@@ -1,0 +1,183 @@
+"""Sequence files of all kinds: C025, C090-C102."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyena_cpu.errors import InputError
+from hyena_cpu.sequences import DnaPolicy, clean, read_bytes, read_fasta, reverse_complement
+
+CASES = Path(__file__).parent / "cases"
+
+
+def entries(name: str) -> list[tuple[str, str]]:
+    return [(record.id, record.sequence) for record in read_fasta(CASES / name)]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("C025/variable_lengths.fa", [("a", "ACGTACGT"), ("b", "AC"), ("c", "ACGT" * 4)]),
+        ("C092/empty_last.fa", [("seq0", "AAAA"), ("seq1", "")]),
+        ("C092/empty_mid.fa", [("seq0", "AAAA"), ("seq1", ""), ("seq2", "CCCC")]),
+        ("C095/crlf.fa", [("s1", "ACGTACGT"), ("s2", "GGGG")]),
+        ("C096/blank_lines.fa", [("seq1", "ATGCAT"), ("seq2", "GTCA")]),
+        ("C097/two_members.fa.gz", [("s1", "ACGT"), ("s2", "GGGG")]),
+        ("C097/bgzf_eof_in_middle.fa.gz", [("s1", "ACGT"), ("s2", "GGGG")]),
+        ("C097/gz_without_suffix.fa", [("s1", "ACGT")]),
+        ("C102/dup_ids.fa", [("s1", "AAAA"), ("s1", "CCCC"), ("s2", "GGGG")]),
+    ],
+)
+def test_every_record_in_order(name: str, expected: list[tuple[str, str]]) -> None:
+    assert entries(name) == expected
+    assert [r.index for r in read_fasta(CASES / name)] == list(range(len(expected)))
+
+
+@pytest.mark.parametrize(
+    ("name", "length"), [("C101/ragged_lines.fa", 27), ("C101/one_long_line.fa", 40_000)]
+)
+def test_line_lengths_do_not_matter(name: str, length: int) -> None:
+    assert [len(sequence) for _, sequence in entries(name)] == [length]
+
+
+def test_streams_are_read_like_files() -> None:
+    for name in ("C097/two_members.fa.gz", "C102/dup_ids.fa"):
+        stream = io.BytesIO((CASES / name).read_bytes())
+        assert [(r.id, r.sequence) for r in read_fasta(stream)] == entries(name)
+
+
+def test_records_come_one_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "many.fa"
+    path.write_text(">a\nAC\n>b\nGT\nnot read yet\n")
+    records = read_fasta(path)
+    assert next(records).sequence == "AC"
+    records.close()  # type: ignore[attr-defined]
+
+
+def test_case_is_folded_and_counted() -> None:
+    first, second = [clean(s, DnaPolicy()) for _, s in entries("C090/lower.fa")]
+    assert (first.sequence, first.n_case_folded) == ("ACGTACGTAC", 10)
+    assert (second.sequence, second.n_case_folded) == ("ACGTACGTNNNNACGT", 6)
+    assert second.n_ambiguous == 4
+    kept = clean("acgtN", DnaPolicy(case="keep"))
+    assert (kept.sequence, kept.n_case_folded) == ("acgtN", 0)
+
+
+def test_ambiguity_codes() -> None:
+    first, second, _ = [sequence for _, sequence in entries("C099/iupac.fa")]
+    assert clean(first, DnaPolicy()).sequence == "ACGT" + 11 * "N"
+    assert clean(first, DnaPolicy(ambiguous="keep")).sequence == first
+    assert clean(first, DnaPolicy(ambiguous="keep")).n_ambiguous == 11
+    assert clean(second, DnaPolicy(case="keep")).sequence == "acgtnnn"
+    with pytest.raises(InputError, match="'R' at position 5"):
+        clean(first, DnaPolicy(ambiguous="error"))
+    with pytest.raises(InputError, match="'N' at position 2"):
+        clean("ANA", DnaPolicy(ambiguous="error"))
+
+
+def test_rna() -> None:
+    assert clean("ACGUu", DnaPolicy()).sequence == "ACGTT"
+    assert clean("ACGUu", DnaPolicy()).n_ambiguous == 0
+    assert clean("ACGU", DnaPolicy(rna="keep")).sequence == "ACGU"
+    with pytest.raises(InputError, match="'U' at position 4"):
+        clean("ACGU", DnaPolicy(rna="error"))
+
+
+@pytest.mark.parametrize(
+    ("name", "which", "message"),
+    [
+        ("C096/inner_space.fa", 0, "'1' at position 11"),
+        ("C099/iupac.fa", 2, "'-' at position 5"),
+        ("C099/protein.faa", 0, "'I' at position 6"),
+    ],
+)
+@pytest.mark.parametrize("ambiguous", ["n", "keep", "error"])
+def test_letters_that_are_no_nucleotides(
+    name: str, which: int, message: str, ambiguous: Any
+) -> None:
+    sequence = entries(name)[which][1]
+    if ambiguous == "error" and name.endswith(".faa"):
+        message = "'M' at position 1"
+        sequence = sequence.replace("I", "A").replace("Q", "A")
+    with pytest.raises(InputError, match=message):
+        clean(sequence, DnaPolicy(ambiguous=ambiguous))
+
+
+@given(st.text("ACGTURYKMSWBDHVN", max_size=30))
+def test_counts_and_length_are_kept(sequence: str) -> None:
+    dna = clean(sequence.lower(), DnaPolicy())
+    assert len(dna.sequence) == len(sequence) == dna.n_case_folded
+    assert dna.n_ambiguous == sum(c not in "ACGTU" for c in sequence) == dna.sequence.count("N")
+    assert set(dna.sequence) <= set("ACGTN")
+
+
+def test_reverse_complement() -> None:
+    assert reverse_complement("AACGTN") == "NACGTT"
+    assert reverse_complement("acgRYkm") == "kmRYcgt"
+    assert reverse_complement("BDHVSW") == "WSBDHV"
+
+
+@given(st.text("ACGTNRYKMSWBDHV", max_size=30))
+def test_the_other_strands_other_strand(sequence: str) -> None:
+    assert reverse_complement(reverse_complement(sequence)) == sequence
+
+
+def test_repeated_ids_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("hyena_cpu")
+    logger.propagate = True
+    with caplog.at_level(logging.WARNING):
+        assert len(entries("C102/dup_ids.fa")) == 3
+    assert "record 2 ('s1') repeats the id" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("C102/dup_ids.fa", r"record 2 \('s1'\)"), ("C092/empty_mid.fa", r"record 2 \('seq1'\)")],
+)
+def test_strict_refuses_both(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        list(read_fasta(CASES / name, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "no FASTA record"),
+        (b"\n\n", "no FASTA record"),
+        (b"ACGT\n", "is not FASTA"),
+        (b"@r1\nACGT\n+\nIIII\n", "is not FASTA"),
+        (b">s\xff\nACGT\n", "not UTF-8"),
+        (gzip.compress(b">s\nACGT\n")[:-9], "cannot be read to its end"),
+        (gzip.compress(b">s\nACGT\n")[:-8] + bytes(8), "cannot be read to its end"),
+    ],
+)
+def test_files_that_are_no_fasta(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "x.fa"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=message) as caught:
+        list(read_fasta(path))
+    assert str(path) in str(caught.value)
+
+
+def test_missing_files_and_folders(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.fa", tmp_path):
+        with pytest.raises(InputError, match="cannot be"):
+            list(read_fasta(path))
+        with pytest.raises(InputError, match="cannot be"):
+            read_bytes(path)
+
+
+def test_plain_files_are_read_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "модель é 1.txt"
+    path.write_bytes(b"a\r\n\xff\n")
+    assert read_bytes(path) == b"a\r\n\xff\n"
+    path.write_bytes(gzip.compress(b"one") + gzip.compress(b"two"))
+    assert read_bytes(path) == b"onetwo"
