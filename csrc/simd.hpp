@@ -107,14 +107,31 @@ inline vec<16> fma(vec<16> a, vec<16> b, vec<16> c) {
 }
 #endif
 
+/// The first or the second half of the lanes.
+template <int L>
+inline vec<L / 2> half_of(vec<L> v, int which) {
+#if defined(__AVX512DQ__)
+  // A copy through memory would keep the vector there: GCC then stores every update of it.
+  if constexpr (L == 16)
+    return (vec<8>)(which == 0 ? _mm512_maskz_extractf32x8_ps(0xff, (__m512)v, 0)
+                               : _mm512_maskz_extractf32x8_ps(0xff, (__m512)v, 1));
+#endif
+#if defined(__AVX2__)
+  if constexpr (L == 8)
+    return (vec<4>)(which == 0 ? _mm256_castps256_ps128((__m256)v) : _mm256_extractf128_ps((__m256)v, 1));
+#endif
+  vec<L / 2> h;
+  std::memcpy(&h, reinterpret_cast<const char*>(&v) + which * sizeof h, sizeof h);
+  return h;
+}
+
 /// Sum of the lanes by halves: the same tree in every call.
 template <int L>
 inline float sum(vec<L> v) {
-  float lane[L];
-  store(lane, v);
-  for (int width = L / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; i++) lane[i] += lane[i + width];
-  return lane[0];
+  if constexpr (L > 4)
+    return sum<L / 2>(half_of<L>(v, 0) + half_of<L>(v, 1));
+  else
+    return (v[0] + v[2]) + (v[1] + v[3]);
 }
 
 template <int L>
@@ -126,13 +143,15 @@ inline vec<L> max(vec<L> a, vec<L> b) {
   return a > b ? a : b;
 }
 
+/// Largest lane.
 template <int L>
 inline float max_lane(vec<L> v) {
-  float lane[L];
-  store(lane, v);
-  for (int width = L / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; i++) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
-  return lane[0];
+  if constexpr (L > 4) {
+    return max_lane<L / 2>(max<L / 2>(half_of<L>(v, 0), half_of<L>(v, 1)));
+  } else {
+    const float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+    return a > b ? a : b;
+  }
 }
 
 /// e^x within 2 ulp for x in [-87, 88]; arguments outside are clamped to that range, NaN passes.

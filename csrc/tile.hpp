@@ -25,7 +25,9 @@ template <int R, int V, int P, int ARow, int ACol>
 inline void tile_product(const float* a, const float* b, std::int64_t b_row, std::int64_t b_panel, std::int64_t depth,
                          float* c, std::int64_t c_row, bool add) {
   vf sum[R][P * V];
+#pragma GCC unroll 16
   for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
     for (int i = 0; i < P * V; i++) sum[r][i] = add ? load(c + r * c_row + i * kLanes) : vf{};
   for (std::int64_t k = 0; k < depth; k++) {
     vf w[P * V];
@@ -36,7 +38,9 @@ inline void tile_product(const float* a, const float* b, std::int64_t b_row, std
       for (int i = 0; i < P * V; i++) sum[r][i] = fma(s, w[i], sum[r][i]);
     }
   }
+#pragma GCC unroll 16
   for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
     for (int i = 0; i < P * V; i++) store(c + r * c_row + i * kLanes, sum[r][i]);
 }
 
