@@ -10,63 +10,93 @@
 namespace hyena {
 namespace {
 
-/// Lanes that one transform of this size runs on: fewer once the two buffers outgrow the caches.
+/// Lanes that one transform of this size runs on: fewer when its buffers would outgrow the caches.
 int transform_lanes(std::int64_t size) {
-  const int wanted = size <= 8192 ? 16 : size <= 131072 ? 8 : 4;
+  const int wanted = size <= 8192 ? 16 : size <= 32768 ? 8 : 4;
   return std::min(wanted, kLanes);
 }
 
-/// Two arrays [size] of vectors for every worker, allocated before the threads start.
-std::vector<AlignedArray<float>> scratch(std::int64_t pieces, int threads, std::int64_t floats) {
-  std::vector<AlignedArray<float>> arrays;
-  for (int worker = 0; worker < workers(pieces, threads); worker++) arrays.push_back(aligned_array<float>(floats));
-  return arrays;
-}
-
-/// x *= filter, both in halfcomplex order.
+/// Two arrays [N] for every worker, allocated before the threads start.
 template <int L>
-void multiply_spectra(vec<L>* x, const float* filter, std::int64_t size) {
-  x[0] *= load<L>(filter);
-  for (std::int64_t k = 1; k + 1 < size; k += 2) {
-    const vec<L> xr = x[k], xi = x[k + 1], hr = load<L>(filter + k * L), hi = load<L>(filter + (k + 1) * L);
-    x[k] = fma(xr, hr, -(xi * hi));
-    x[k + 1] = fma(xr, hi, xi * hr);
+struct Scratch {
+  Scratch(std::int64_t points, int team) : points(points) {
+    for (int worker = 0; worker < team; worker++) arrays.push_back(aligned_array<Complex<L>>(2 * points));
   }
-  x[size - 1] *= load<L>(filter + (size - 1) * L);
+  Complex<L>* data(int worker) const { return arrays[worker].get(); }
+  Complex<L>* work(int worker) const { return arrays[worker].get() + points; }
+  std::int64_t points;
+  std::vector<AlignedArray<Complex<L>>> arrays;
+};
+
+/// x[t] = (w(t) + i w(t + N)) twist(t) for the real sequence w(0 .. length), zero beyond.
+template <int L, class Input>
+void load_twisted(const RealTransform& plan, std::int64_t length, Input&& w, Complex<L>* x) {
+  const std::int64_t N = plan.points(), both = std::max<std::int64_t>(0, length - N), real = std::min(length, N);
+  const float* twist = plan.twist();
+  for (std::int64_t t = 0; t < both; t++) {
+    const vec<L> re = w(t), im = w(t + N), c = splat<L>(twist[2 * t]), s = splat<L>(twist[2 * t + 1]);
+    x[t] = {fma(re, c, -(im * s)), fma(re, s, im * c)};
+  }
+  for (std::int64_t t = both; t < real; t++) {
+    const vec<L> re = w(t);
+    x[t] = {re * twist[2 * t], re * twist[2 * t + 1]};
+  }
+  std::fill(x + real, x + N, Complex<L>{});
 }
 
+/// Calls y(t, value) for the real sequence of x at times [start, length).
+template <int L, class Output>
+void store_untwisted(const RealTransform& plan, const Complex<L>* x, std::int64_t start, std::int64_t length,
+                     Output&& y) {
+  const std::int64_t N = plan.points();
+  const float* twist = plan.twist();
+  for (std::int64_t t = start; t < std::min(length, N); t++)
+    y(t, fma(x[t].re, splat<L>(twist[2 * t]), x[t].im * twist[2 * t + 1]));
+  for (std::int64_t t = std::max(start, N); t < length; t++)
+    y(t, fma(x[t - N].im, splat<L>(twist[2 * (t - N)]), -(x[t - N].re * twist[2 * (t - N) + 1])));
+}
+
+/// x *= filter [N, 2, L].
+template <int L>
+void multiply(Complex<L>* x, const float* filter, std::int64_t points) {
+  for (std::int64_t k = 0; k < points; k++, filter += 2 * L) {
+    const vec<L> re = x[k].re, im = x[k].im, hr = load<L>(filter), hi = load<L>(filter + L);
+    x[k] = {fma(re, hr, -(im * hi)), fma(re, hi, im * hr)};
+  }
+}
+
+/// A piece is one sub-tile of L lanes; its spectrum is [N, 2, L], sub-tiles in order in a group.
 template <int L>
 void spectrum_lanes(const TileView& taps, const TileView& out, int threads) {
-  const std::int64_t size = out.length, pieces = out.groups * (kTile / L);
-  const std::shared_ptr<const Rfft> plan = rfft_plan(size);
-  const auto buffers = scratch(pieces, threads, 2 * size * L);
-  const float scale = 1.0f / static_cast<float>(size);
+  const std::shared_ptr<const RealTransform> plan = transform_plan(out.length);
+  const std::int64_t N = plan->points(), parts = kTile / L, pieces = out.groups * parts;
+  const Scratch<L> scratch(N, workers(pieces, threads));
+  const float scale = 1.0f / static_cast<float>(N);
   parallel_for(pieces, threads, [&](std::int64_t piece, int worker) {
-    const std::int64_t g = piece % out.groups, part = piece / out.groups;
-    vec<L>* x = reinterpret_cast<vec<L>*>(buffers[worker].get());
+    const std::int64_t g = piece / parts, part = piece % parts;
     const float* from = taps.group(g) + part * L;
-    for (std::int64_t t = 0; t < taps.length; t++) x[t] = scale * load<L>(from + t * kTile);
-    std::fill(x + taps.length, x + size, vec<L>{});
-    plan->forward<L>(x, x + size);
-    std::copy_n(reinterpret_cast<const float*>(x), size * L, out.group(g) + part * size * L);
+    Complex<L>* x = scratch.data(worker);
+    load_twisted<L>(*plan, taps.length, [&](std::int64_t t) { return scale * load<L>(from + t * kTile); }, x);
+    plan->forward<L>(x, scratch.work(worker));
+    std::memcpy(out.group(g) + part * out.length * L, x, N * sizeof(Complex<L>));
   });
 }
 
 template <int L>
 void long_conv_lanes(const GatedConv& job, const TileView& spectrum, int threads) {
-  const std::int64_t size = spectrum.length, length = job.z.length, pieces = job.z.groups * (kTile / L);
-  const std::shared_ptr<const Rfft> plan = rfft_plan(size);
-  const auto buffers = scratch(pieces, threads, 2 * size * L);
+  const std::shared_ptr<const RealTransform> plan = transform_plan(spectrum.length);
+  const std::int64_t N = plan->points(), parts = kTile / L, pieces = job.z.groups * parts;
+  const Scratch<L> scratch(N, workers(pieces, threads));
   parallel_for(pieces, threads, [&](std::int64_t piece, int worker) {
-    const std::int64_t g = piece % job.z.groups, part = piece / job.z.groups;
+    const std::int64_t g = piece / parts, part = piece % parts;
     const int lane = static_cast<int>(part) * L;
-    vec<L>* x = reinterpret_cast<vec<L>*>(buffers[worker].get());
-    for (std::int64_t t = 0; t < length; t++) x[t] = gated_input<L>(job, g, t, lane);
-    std::fill(x + length, x + size, vec<L>{});
-    plan->forward<L>(x, x + size);
-    multiply_spectra<L>(x, spectrum.group(g) + part * size * L, size);
-    plan->backward<L>(x, x + size);
-    for (std::int64_t t = job.start; t < length; t++) store_gated<L>(job, g, t, lane, x[t]);
+    Complex<L>* x = scratch.data(worker);
+    load_twisted<L>(*plan, job.z.length, [&](std::int64_t t) { return gated_input<L>(job, g, t, lane); }, x);
+    plan->forward<L>(x, scratch.work(worker));
+    multiply<L>(x, spectrum.group(g) + part * spectrum.length * L, N);
+    plan->backward<L>(x, scratch.work(worker));
+    store_untwisted<L>(*plan, x, job.start, job.z.length,
+                       [&](std::int64_t t, vec<L> c) { store_gated<L>(job, g, t, lane, c); });
   });
 }
 

@@ -9,12 +9,13 @@
 
 namespace hyena {
 
-/// out [G, M, 16] = transforms of taps [G, K, 16], K <= M, padded with zeros to the supported
-/// size M and scaled by 1 / M. Throws std::bad_alloc.
+/// out [G, M, 16] = transforms of taps [G, K, 16], K <= M, padded with zeros to the supported size
+/// M and scaled. Throws std::bad_alloc.
 void spectrum(const TileView& taps, const TileView& out, int threads);
 
-/// The circular convolution of length M, z.length <= M, with the filter behind spectrum
-/// [G, M, 16]. out may be the very rows of z, pre or post. Throws std::bad_alloc.
+/// c is the product of w and the filter behind spectrum [G, M, 16] modulo t^M + 1, z.length <= M:
+/// what reaches past M comes back at the start with its sign turned. out may be the very rows of
+/// z, pre or post. Throws std::bad_alloc.
 void long_conv(const GatedConv& job, const TileView& spectrum, int threads);
 
 /// How to convolve `added` tokens that follow `history` ones with `taps` taps: 0 for direct sums,

@@ -14,11 +14,14 @@ from . import kernels
 from .errors import InputError
 
 FloatArray = npt.NDArray[np.float32]
+LANES = 16
 
 DEFAULT_THREADS = 1
 
 # Spectra kept per operator: a model sees few lengths, and one spectrum is as large as two inputs.
 _KEPT_SPECTRA = 4
+# Rows of the scratch tiles (64 bytes each): what is being worked on should stay in the cache.
+_SCRATCH_ROWS = 8192
 
 
 class LongConv:
@@ -95,16 +98,17 @@ class LongConv:
             raise InputError(
                 f"longconv: x has {signal.shape[-2]} channels but the filter has {self.channels}"
             )
-        gates = [_gate("pre_gate", pre_gate, signal), _gate("post_gate", post_gate, signal)]
+        rows = {"z": signal}
+        if pre_gate is not None:
+            rows["pre"] = _gate("pre_gate", pre_gate, signal)
+        if post_gate is not None:
+            rows["post"] = _gate("post_gate", post_gate, signal)
         y = np.empty(signal.shape, np.float32)
-        if y.size == 0:
-            return y
-        kernel, filters = self._kernel(signal.shape[-1])
-        for batch in np.ndindex(signal.shape[:-2]):
-            pre, post = (None if gate is None else self._tiles(gate[batch]) for gate in gates)
-            z = self._tiles(signal[batch])
-            out = kernel(z, filters, skip=self._skip, pre=pre, post=post, threads=self.threads)
-            kernels.tiles_to_channels(out, self.channels, out=y[batch], threads=self.threads)
+        if y.size > 0:
+            kernel, filters = self._kernel(signal.shape[-1])
+            for batch in np.ndindex(signal.shape[:-2]):
+                inputs = {name: values[batch] for name, values in rows.items()}
+                self._convolve(kernel, filters, inputs, y[batch])
         return y
 
     def __enter__(self) -> LongConv:
@@ -137,14 +141,31 @@ class LongConv:
                 self._spectra.popitem(last=False)
         return kernels.long_conv, spectrum
 
-    def _tiles(self, x: FloatArray) -> FloatArray:
-        z: FloatArray = kernels.channels_to_tiles(_with_contiguous_rows(x), threads=self.threads)
-        return z
+    def _convolve(
+        self, kernel: Any, filters: FloatArray, inputs: dict[str, FloatArray], y: FloatArray
+    ) -> None:
+        """y [C, T] from z, pre and post [C, T], a few tiles at a time through one scratch."""
+        total, T = filters.shape[0], y.shape[1]
+        together = min(total, max(1, _SCRATCH_ROWS // T, self.threads))
+        scratch = np.empty((4, together, T | 1, LANES), np.float32)[:, :, :T]
+        for first in range(0, total, together):
+            groups = slice(first, min(first + together, total))
+            channels = slice(first * LANES, min(groups.stop * LANES, self.channels))
+            out, *spare = scratch[:, : groups.stop - first]
+            tiles = {
+                name: kernels.channels_to_tiles(
+                    _with_contiguous_rows(rows[channels]), out=space, threads=self.threads
+                )
+                for (name, rows), space in zip(inputs.items(), spare, strict=False)
+            }
+            skip = None if self._skip is None else self._skip[groups]
+            z = tiles.pop("z")
+            kernel(z, filters[groups], skip=skip, **tiles, out=out, threads=self.threads)
+            target = y[channels]
+            kernels.tiles_to_channels(out, len(target), out=target, threads=self.threads)
 
 
-def _gate(name: str, gate: npt.ArrayLike | None, x: FloatArray) -> FloatArray | None:
-    if gate is None:
-        return None
+def _gate(name: str, gate: npt.ArrayLike, x: FloatArray) -> FloatArray:
     values = _float32(name, gate)
     if values.shape != x.shape:
         raise InputError(f"longconv: {name} has shape {_shape(values)} but x has shape {_shape(x)}")

@@ -56,8 +56,8 @@ def test_worked_example(kernels: ModuleType) -> None:
     want[0, :, 5] = [1, 0.5, 2.25, 2.125]
     np.testing.assert_array_equal(kernels.direct_conv(v, h), want)
     np.testing.assert_allclose(by_transform(kernels, v, h), want, atol=1e-6)
-    circular = kernels.long_conv(v, kernels.spectrum(h, 4))
-    np.testing.assert_allclose(circular[0, :, 5], [2, 1, 2.375, 2.125], atol=1e-6)
+    wrapped = kernels.long_conv(v, kernels.spectrum(h, 4))
+    np.testing.assert_allclose(wrapped[0, :, 5], [0, 0, 2.125, 2.125], atol=1e-6)
 
 
 def test_every_small_length(kernels: ModuleType, rng: np.random.Generator) -> None:
@@ -133,16 +133,28 @@ def test_bits_do_not_depend_on_threads_or_companions(
             np.testing.assert_array_equal(kernel(z[one], filters[one], post=post[one]), whole[one])
 
 
-def test_filter_on_a_circle_of_any_length(kernels: ModuleType, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(("S", "period"), [(37, 74), (37, 41), (4, 4), (700, 1400)])
+def test_filter_on_a_circle_of_any_length(
+    kernels: ModuleType, rng: np.random.Generator, S: int, period: int
+) -> None:
     """Wrap-around at a period that is no transform size, by taps at negative lags."""
-    S, period = 37, 74
     z, taps = normal(rng, 1, S, 16), normal(rng, 1, period, 16)
     size = kernels.transform_size(2 * S)
     folded = np.zeros((1, size, 16), np.float32)
     folded[:, :S] = taps[:, :S]
-    folded[:, size - S + 1 :] = taps[:, period - S + 1 :]
-    want = reference.long_conv(z, reference.spectrum(taps, period))
-    assert rel_l2(kernels.long_conv(z, kernels.spectrum(folded, size)), want) <= 4e-7
+    folded[:, size - S + 1 :] = -taps[:, period - S + 1 :]
+    product = np.fft.rfft(z, period, axis=1) * np.fft.rfft(taps, axis=1)
+    want = np.fft.irfft(product, period, axis=1)[:, :S]
+    assert rel_l2(kernels.long_conv(z, kernels.spectrum(folded, size)), want) <= 5e-7
+
+
+def test_matches_the_reference_where_it_wraps(
+    kernels: ModuleType, rng: np.random.Generator
+) -> None:
+    for S in (1, 3, 5, 6, 20, 33, 40):  # below, at and above half the size
+        z, taps = normal(rng, 2, S, 16), normal(rng, 2, 40, 16)
+        want = reference.long_conv(z, reference.spectrum(taps, 40))
+        assert rel_l2(kernels.long_conv(z, kernels.spectrum(taps, 40)), want) <= 4e-7
 
 
 def test_long_conv_in_place(kernels: ModuleType, rng: np.random.Generator) -> None:

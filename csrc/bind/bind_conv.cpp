@@ -163,12 +163,14 @@ void bind_conv(py::module_& m) {
         "of the same build reads. Raises ValueError on wrong shapes or sizes.");
   m.def("long_conv", &long_conv_py, z, py::arg("spectrum").noconvert(), start, skip, pre, post, out, py::kw_only(),
         threads,
-        "post * (c + skip * w) at times [start, S), where w = pre * z and c is the circular convolution of\n"
-        "length M of w, padded with zeros, with the filter behind `spectrum`. float32 z, pre [G, S, 16],\n"
-        "spectrum [G, M, 16] with M >= S, skip [G, 16], post [G, S - start, 16] -> [G, S - start, 16].\n"
-        "`out` may be the very rows of z, pre or post. With K taps in the spectrum the wrap-around misses\n"
-        "[start, S) if M >= S - start + K - 1. A filter with values at negative lags d, as a circular\n"
-        "filter of another length has, is one whose taps at M - d are set. Raises ValueError.");
+        "post * (c + skip * w) at times [start, S), where w = pre * z and c is the product of w and the\n"
+        "filter behind `spectrum` modulo t^M + 1: their convolution, in which what lies beyond M comes\n"
+        "back M earlier with its sign turned. float32 z, pre [G, S, 16], spectrum [G, M, 16] with M >= S,\n"
+        "skip [G, 16], post [G, S - start, 16] -> [G, S - start, 16]. `out` may be the very rows of z, pre\n"
+        "or post. With K taps in the spectrum the wrap-around misses [start, S) if\n"
+        "M >= S - start + K - 1. A tap at lag -d (a filter that looks ahead, or one wrapped around a\n"
+        "circle of any length) is stored with its sign turned as tap M - d; then M >= 2 S - 1 keeps the\n"
+        "rest out. Raises ValueError on wrong shapes.");
   m.def("direct_conv", &direct_conv_py, z, taps, start, skip, pre, post, out, py::kw_only(), threads,
         "As long_conv, with c[t] = sum over k < min(K, t + 1) of taps[k] * w[t - k] by direct sums, taps\n"
         "float32 [G, K, 16]. The bits of an output do not depend on start or S. `out` must not overlap z\n"

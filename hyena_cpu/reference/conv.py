@@ -98,14 +98,18 @@ def long_conv(
     pre: npt.ArrayLike | None = None,
     post: npt.ArrayLike | None = None,
 ) -> Array:
-    """Gated circular convolution of length M: z, pre [G, S, 16], spectrum [G, M, 16] of the
-    reference, skip [G, 16], post [G, S - start, 16] -> [G, S - start, 16]."""
+    """Gated product modulo t^M + 1: z, pre [G, S, 16], spectrum [G, M, 16] of the reference,
+    skip [G, 16], post [G, S - start, 16] -> [G, S - start, 16].
+
+    What the convolution holds beyond M comes back M earlier with its sign turned.
+    """
     w, h = _gate(z, pre), np.asarray(spectrum, np.float64)
     S, M = w.shape[1], h.shape[1]
     c = np.zeros_like(w)
     for t in range(S):
-        lags = (t - np.arange(S)) % M
-        c[:, t] = np.sum(h[:, lags] * w, axis=1)
+        lags = t - np.arange(S)
+        signs = np.where(lags < 0, -1.0, 1.0)[:, None]
+        c[:, t] = np.sum(signs * h[:, lags % M] * w, axis=1)
     return _finish(c, w, start, skip, post)
 
 
