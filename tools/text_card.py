@@ -1,0 +1,166 @@
+"""The model card of `tiny-en`, filled in from the log and the measurements of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from text_data import OUTSIDE, TRAINING
+
+CARD = """\
+# tiny-en
+
+A small English text model for `hyena-cpu`: {parameters:,} parameters, {size:.1f} MB in float16.
+It shows the engine at work and gives it a text of its own to check itself on.
+
+Good for: trying generation, scoring and streaming, tests and benchmarks with trained weights,
+text in the manner of its sources. Not good for: facts, answers, instructions, modern English,
+any language but English, or anything that matters. It holds a sentence and a layout, and loses
+its subject after one or two sentences. Its sources are old books and speeches, and it repeats
+their views.
+
+## Model
+
+Four blocks of width 192: Hyena, Hyena, attention, Hyena. The Hyena mixers are of order 2 with
+implicit filters of 1,024 taps; attention has 3 heads of 64 with rotary positions and a window of
+1,024; every block has a SwiGLU MLP of 512; norms are RMSNorm; embedding and head are tied.
+The tokenizer is a byte-level BPE of 2,048 entries trained on the training text, about 3 bytes a
+token, followed by five style tokens: `<|play|>`, `<|bible|>`, `<|speech|>`, `<|tale|>` and
+`<|novel|>`. A style token, if any, goes first. One training window in ten had none, so the model
+also runs without.
+
+## Data
+
+CR LF was turned to LF. The last 5 % of each file, from the next line on, was held out.
+
+| file | style | bytes | split | licence | sha256 |
+| --- | --- | --- | --- | --- | --- |
+{data}
+
+Not trained on, from the Canterbury corpus:
+
+| file | licence | sha256 |
+| --- | --- | --- |
+{outside_data}
+
+The King James Bible is public domain outside the United Kingdom, where its printing is reserved
+to the Crown. The weights are under the licence of `hyena-cpu`, Apache-2.0.
+
+## Training
+
+{tokens:,} tokens ({passes:.0f} passes) in {steps:,} steps of {batch:,} tokens.
+Trained on {device} in {minutes:.0f} minutes; the same command runs on a CPU.
+Muon at {muon_lr} for the projections, AdamW at {adam_lr} for the rest; {warmup} steps of warm-up,
+flat for 40 % of the run, then linear to 5 %; context {context}, and {long_context} for the last
+{long_percent:.0f} % of the tokens; dropout {dropout}, weight decay {weight_decay}, gradient norm
+clipped at {clip}; {precision} products, with filters and FFTs in float32; seed {seed}.
+
+The weights are those with the lowest held-out loss of the run, measured at every row below and
+reached at {best_tokens:,} tokens. Learning rates and dropout were chosen between a few runs by
+the same figure, which is a little optimistic for that; the outside texts took no part in it.
+
+| tokens | training loss, nats/token | held out, bits/byte |
+| --- | --- | --- |
+{curve}
+
+The training loss is under dropout, averaged over the steps just before.
+
+## Measured
+
+Bits per byte in float32 from the stored float16 weights. `reference.json` has the exact protocol,
+byte counts and more digits.
+
+| text | style | bits/byte |
+| --- | --- | --- |
+{measured}
+
+Gate: at most 1.80 held out and at most 2.40 on Alice.
+
+## Samples
+
+First draws at the defaults of `generation_config.json`, seed 0; style token, prompt, then the text.
+
+{samples}
+
+## How to reproduce
+
+    pip install .[train]
+    python tools/train_text.py --data DIR --out FOLDER
+
+The windows and their order are the same on every machine; sums differ in rounding, and dropout
+follows the device's own random numbers, so figures repeat to about two decimals, not bit for bit.
+
+| file | sha256 |
+| --- | --- |
+{hashes}
+"""
+
+
+def table(rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def model_card(
+    log: list[dict[str, Any]],
+    reference: dict[str, Any],
+    hashes: dict[str, str],
+    samples: dict[str, str],
+    size: int,
+) -> str:
+    """The card as Markdown; `log` is the run's, `size` the bytes of model.safetensors."""
+    start, recipe = log[0], log[0]["recipe"]
+    evaluations = [entry for entry in log if "held_out_bits_per_byte" in entry]
+    losses = [entry for entry in log if "loss" in entry]
+    best = min(evaluations, key=lambda entry: entry["held_out_bits_per_byte"])
+    held_out, outside = reference["held_out"], reference["outside"]
+    licences = {source.path: source.licence for source in (*TRAINING, *OUTSIDE)}
+
+    curve = []
+    for entry in evaluations:
+        earlier = [loss["loss"] for loss in losses if loss["tokens"] <= entry["tokens"]]
+        bits = f"{entry['held_out_bits_per_byte']:.4f}"
+        curve.append([f"{entry['tokens']:,}", f"{earlier[-1]:.3f}" if earlier else "", bits])
+    data = [
+        [
+            f"`{e['file']}`",
+            e["style"],
+            f"{e['split'] + e['bytes']:,}",
+            f"{e['split']:,}",
+            licences[e["file"]],
+            f"`{e['sha256']}`",
+        ]
+        for e in held_out["files"]
+    ]
+    measured = [
+        [f"`{e['file']}`, held out", e["style"], f"{e['bits_per_byte']:.4f}"]
+        for e in held_out["files"]
+    ]
+    measured.append(["**all held out**", "as above", f"**{held_out['bits_per_byte']:.4f}**"])
+    plain = f"{reference['without_style']['bits_per_byte']:.4f}"
+    measured.append(["all held out, first token of a window unscored", "none", plain])
+    measured += [[f"`{e['file']}`", e["style"], f"{e['bits_per_byte']:.4f}"] for e in outside]
+    if not start["device"].startswith("CPU"):
+        start = {**start, "device": f"one {start['device']} GPU"}
+    indented = {
+        name: "\n".join(f"    {line}".rstrip() for line in text.splitlines())
+        for name, text in samples.items()
+    }
+    return CARD.format(
+        **{key: value for key, value in recipe.items() if key != "tokens"},
+        long_percent=100 * recipe["long_share"],
+        parameters=start["parameters"],
+        device=start["device"],
+        size=size / 1e6,
+        data=table(data),
+        outside_data=table(
+            [[f"`{e['file']}`", licences[e["file"]], f"`{e['sha256']}`"] for e in outside]
+        ),
+        tokens=evaluations[-1]["tokens"],
+        passes=evaluations[-1]["tokens"] / start["training_tokens"],
+        steps=evaluations[-1]["step"],
+        minutes=evaluations[-1]["seconds"] / 60,
+        best_tokens=best["tokens"],
+        curve=table(curve),
+        measured=table(measured),
+        samples="\n\n".join(f"{name}\n\n{text}" for name, text in indented.items()),
+        hashes=table([[f"`{name}`", f"`{digest}`"] for name, digest in hashes.items()]),
+    )
