@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from . import kernels
+from .engine import Progress
 from .errors import HyenaError, InputError, LimitError, ModelError, NumericError
 from .longconv import LongConv
-from .model import Model, Progress
+from .model import Model
 from .planner import Plan, plan
 from .state import State
 

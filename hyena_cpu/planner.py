@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .errors import LimitError
 
 if TYPE_CHECKING:
-    from .model import Model
+    from .engine import Engine
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Plan:
 
 
 def plan(
-    model: Model, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = 1024
+    model: Engine, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = 1024
 ) -> Plan:
     """Bytes by buffer for `batch` sequences that reach `length` tokens each.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 LANES = 16
-KEY_BLOCK = 64  # attention adds keys up in blocks of this many slots; see KVCache
+KEY_BLOCK = 128  # attention sums over blocks of this many slots (csrc/attention.cpp)
 
 
 class LayerState(Protocol):

@@ -1,0 +1,313 @@
+"""Token ids in, numbers out. Weights never change; what a sequence remembers is its `State`.
+
+Shapes: T tokens, B sequences, D width, V = logits_width rows of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import kernels, planner
+from .blocks import Block, Norm
+from .config import ModelConfig
+from .context import Context, context
+from .errors import InputError, LimitError, ModelError
+from .linear import Linear
+from .spectra import SpectraCache
+from .state import State
+from .weights import Weights
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int32]
+Progress = Callable[[int, int], None]
+
+SPECTRA_BUDGET = 512 << 20  # bytes of transforms kept, unless a smaller max_memory asks for less
+HEAD_ROWS = 1024  # rows of logits made at a time where all of them are not wanted
+
+PROGRESS_ROWS = 256  # calls on fewer tokens are over before anybody wonders
+
+COMPAT = frozenset({"wrap_filter"})
+
+
+class Engine:
+    """Weights ready to run.
+
+    One engine may be used from many threads at once, each with its own states. Arrays returned
+    belong to the caller.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        *,
+        threads: int,
+        max_memory: int | None = None,
+        compat: Iterable[str] = (),
+        on_progress: Progress | None = None,
+    ) -> None:
+        config, tensors = weights.config, weights.tensors
+        self.config: ModelConfig = config
+        self.folder = weights.folder
+        self.generation = weights.generation
+        self.notes = weights.notes
+        self.fingerprint = weights.fingerprint
+        self.threads = threads
+        self.max_memory = max_memory
+        self.on_progress = on_progress
+        self.compat = frozenset(compat)
+        unknown = sorted(self.compat - COMPAT)
+        if unknown:
+            raise InputError(f"compat {unknown[0]!r} is not known; known: {', '.join(COMPAT)}")
+        self.num_parameters = sum(t.size for t in tensors.values())
+        budget = SPECTRA_BUDGET if max_memory is None else min(SPECTRA_BUDGET, max_memory // 4)
+        self.spectra = SpectraCache(budget)
+        self._embedding = tensors["embedding.weight"]
+        self._positions = tensors.get("positions.weight")
+        self.blocks = [
+            Block(layer, config, _layer_tensors(tensors, i), self.spectra)
+            for i, layer in enumerate(config.layers)
+        ]
+        self._norm = Norm(config.norm, tensors, "norm")
+        self._head = self._classifier = None
+        if config.classifier is not None:
+            self._classifier = Linear.from_tensors(tensors, "classifier")
+        else:
+            name = "embedding" if config.tie_embeddings else "head"
+            self._head = Linear(tensors[f"{name}.weight"], None)
+
+    # ---- what it is
+
+    @property
+    def name(self) -> str:
+        """The name in the config, else that of the folder."""
+        return self.config.name or self.folder.name
+
+    @property
+    def max_length(self) -> int | None:
+        """Most tokens a sequence may have; None if there is no limit."""
+        return self.config.max_length
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids below this have a meaning; further rows of the logits are padding."""
+        return self.config.vocab_size
+
+    @property
+    def logits_width(self) -> int:
+        """Rows of the stored head, V."""
+        return self.config.logits_width
+
+    @property
+    def numerics(self) -> dict[str, Any]:
+        """How numbers are computed: what two runs must share to agree to the bit."""
+        return {"dtype": "float32", "isa": kernels.build, "threads": self.threads}
+
+    @property
+    def causal(self) -> bool:
+        """Whether it can be continued token by token."""
+        return all(block.mixer.causal for block in self.blocks)
+
+    # ---- whole sequences, nothing remembered
+
+    def logits(self, ids: ArrayLike) -> Floats:
+        """float32 [T, V]: row t holds the scores of token t + 1."""
+        ids = self.check_ids(ids)
+        self.check_length(len(ids), logits_rows=len(ids))
+        return self._logits_of(self._normed(self._run_whole(ids)))
+
+    def hidden(self, ids: ArrayLike, layer: int = -1) -> Floats:
+        """float32 [T, D]: 0 the embedding, 1..n after block n, -1 after the final norm."""
+        depth = len(self.blocks)
+        if not -1 <= layer <= depth:
+            raise InputError(
+                f"layer is {layer}; this model has 0..{depth}, or -1 for the last norm"
+            )
+        ids = self.check_ids(ids)
+        x = self._run_whole(ids, depth if layer < 0 else layer)
+        return self._normed(x) if layer < 0 else x
+
+    def token_logprobs(self, ids: ArrayLike) -> NDArray[np.float64]:
+        """float64 [T - 1]: natural log of p(ids[t + 1] | ids[:t + 1]) over all V rows."""
+        ids = self.check_ids(ids)
+        x = self._run_whole(ids)
+        scores = np.empty(len(ids) - 1)
+        for t in range(0, len(scores), HEAD_ROWS):
+            rows = slice(t, min(t + HEAD_ROWS, len(scores)))
+            logits = self._logits_of(self._normed(x[rows])).astype(np.float64)
+            top = logits.max(axis=1)
+            total = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
+            targets = ids[rows.start + 1 : rows.stop + 1]
+            scores[rows] = logits[np.arange(len(targets)), targets] - total
+        return scores
+
+    def classify(self, sequences: Sequence[ArrayLike]) -> Floats:
+        """float32 [B, labels] of a model with a classifier head; one row per sequence of ids.
+
+        Pads inside a sequence are ordinary tokens, as in the originals (HyenaDNA spec, section 6).
+        """
+        head = self.config.classifier
+        if head is None or self._classifier is None:
+            raise ModelError(f"{self.name} has no classifier head")
+        rows = []
+        for sequence in sequences:
+            ids = self.check_ids(sequence)
+            h = self._normed(self._run_whole(ids))
+            rows.append(_pool(h, ids, head.pool, self.config.special_tokens.pad))
+        return self._classifier(np.stack(rows), self.threads)
+
+    # ---- sequences under way
+
+    def new_state(self) -> State:
+        """The state of an empty sequence."""
+        if not self.causal:
+            raise ModelError(
+                f"{self.name} has a layer that reads the whole sequence at once, so it cannot be "
+                "continued token by token: use logits, hidden or classify"
+            )
+        return State([block.mixer.new_state() for block in self.blocks], self.fingerprint)
+
+    def prefill(
+        self, ids: ArrayLike, state: State | None = None, *, max_new_tokens: int | None = None
+    ) -> State:
+        """Takes in a prompt (or its next part) and returns the state; `state.logits` is [V] of its
+        last position. `max_new_tokens` reserves room for that many further tokens at once.
+        """
+        state = self.new_state() if state is None else self._own(state)
+        ids = self.check_ids(ids)
+        x = self._run([state], [ids])
+        state.logits = self._logits_of(self._normed(x[-1:]))[0]
+        if max_new_tokens is not None:
+            room = max_new_tokens
+            if self.max_length is not None:
+                room = min(room, self.max_length - state.position)
+            state.reserve(room)
+        return state
+
+    def extend(self, state: State, ids: ArrayLike) -> Floats:
+        """Appends ids to a sequence; float32 [T, V], one row per appended token."""
+        x = self._run([self._own(state)], [self.check_ids(ids)])
+        logits = self._logits_of(self._normed(x))
+        state.logits = logits[-1].copy()
+        return logits
+
+    def step(self, states: State | Sequence[State], tokens: int | Sequence[int]) -> Floats:
+        """One token for one State: [V]; one token for each of several: [B, V].
+
+        A sequence gets the same bits alone and in any batch, at any place in it.
+        """
+        single = isinstance(states, State)
+        batch = [states] if isinstance(states, State) else list(states)
+        column = self.check_ids([tokens] if single else tokens)
+        if len(batch) != len(column):
+            raise InputError(f"step: {len(batch)} states but {len(column)} tokens")
+        if len({id(state) for state in batch}) != len(batch):
+            raise InputError("step: the same state appears twice; fork it first")
+        x = self._run([self._own(s) for s in batch], [column[b : b + 1] for b in range(len(batch))])
+        logits = self._logits_of(self._normed(x))
+        for state, row in zip(batch, logits, strict=True):
+            state.logits = row.copy()
+        return logits[0] if single else logits
+
+    # ---- checks
+
+    def check_ids(self, ids: ArrayLike) -> Ids:
+        """ids as int32 [T]. InputError if empty, not integers, or outside the embedding."""
+        array = np.asarray(ids)
+        if array.ndim != 1:
+            raise InputError(f"token ids must be one-dimensional, got shape {list(array.shape)}")
+        if array.size == 0:
+            raise InputError("the sequence is empty: at least one token is needed")
+        if array.dtype.kind not in "iub":
+            raise InputError(f"token ids must be integers, got {array.dtype}")
+        low, high = int(array.min()), int(array.max())
+        rows = self._embedding.shape[0]
+        if low < 0 or high >= rows:
+            bad = low if low < 0 else high
+            raise InputError(f"token id {bad} is outside the vocabulary 0..{rows - 1}")
+        return np.ascontiguousarray(array, dtype=np.int32)
+
+    def check_length(
+        self, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = HEAD_ROWS
+    ) -> None:
+        """LimitError if a sequence of this length does not fit the model or `max_memory`."""
+        limit = self.max_length
+        if limit is not None and length > limit:
+            raise LimitError(
+                f"the sequence has {length} tokens but {self.name} takes at most {limit}: "
+                "shorten it or score it in windows"
+            )
+        if self.max_memory is not None:
+            wanted = planner.plan(self, length, batch, new=new, logits_rows=logits_rows)
+            wanted.check(self.max_memory)
+
+    def _own(self, state: State) -> State:
+        if state.fingerprint != self.fingerprint:
+            raise InputError("this state belongs to another model")
+        return state
+
+    # ---- the forward pass
+
+    def _run_whole(self, ids: Ids, depth: int | None = None) -> Floats:
+        """Residual stream [T, D] after `depth` blocks (None: all of them)."""
+        self.check_length(len(ids))
+        ctx = context([len(ids)], [0], self.threads, self.compat)
+        x = self._embed(ids, ctx)
+        self._through(self.blocks[:depth], None, x, ctx)
+        return x
+
+    def _run(self, states: list[State], pieces: list[Ids]) -> Floats:
+        """Appends one piece to each state; rows [sum of lengths, D] end to end."""
+        starts = [state.position for state in states]
+        lengths = [len(piece) for piece in pieces]
+        longest = max(s + n for s, n in zip(starts, lengths, strict=True))
+        self.check_length(longest, len(states), new=max(lengths))
+        ctx = context(lengths, starts, self.threads, self.compat)
+        x = self._embed(np.concatenate(pieces), ctx)
+        self._through(self.blocks, states, x, ctx)
+        for state, n in zip(states, lengths, strict=True):
+            state.position += n
+        return x
+
+    def _through(
+        self, blocks: list[Block], states: list[State] | None, x: Floats, ctx: Context
+    ) -> None:
+        for i, block in enumerate(blocks):
+            block.extend(None if states is None else [s.layers[i] for s in states], x, ctx)
+            if self.on_progress is not None and len(x) >= PROGRESS_ROWS:
+                self.on_progress(i + 1, len(blocks))
+
+    def _embed(self, ids: Ids, ctx: Context) -> Floats:
+        x = self._embedding[ids]
+        if self._positions is not None:
+            x += self._positions[ctx.positions]
+        return x
+
+    def _normed(self, x: Floats) -> Floats:
+        return self._norm(x, self.threads)
+
+    def _logits_of(self, h: Floats) -> Floats:
+        if self._head is None:
+            raise ModelError(f"{self.name} has no language-model head: use classify or hidden")
+        return self._head(h, self.threads)
+
+
+def _layer_tensors(tensors: dict[str, Floats], layer: int) -> dict[str, Floats]:
+    prefix = f"layers.{layer}."
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+def _pool(h: Floats, ids: Ids, pool: str, pad: int | None) -> Floats:
+    """h [T, D] -> [D] by the classifier's rule (HyenaDNA spec, section 6)."""
+    if pool in ("mean", "sum"):
+        total = h.astype(np.float64).sum(axis=0)
+        return (total / len(h) if pool == "mean" else total).astype(np.float32)
+    if pool == "first":
+        return h[0]
+    if pool == "last" or pad is None:
+        return h[-1]
+    pads = np.flatnonzero(ids == pad)
+    return h[int(pads[0]) - 1] if len(pads) else h[-1]
