@@ -52,7 +52,10 @@ class FilterConfig:
 
 @dataclass(frozen=True)
 class HyenaConfig:
-    """Hyena operator of order N: N - 1 long convolutions, N gates. Chunks x_0 .. x_{N-1}, v."""
+    """Hyena operator of order N: N - 1 long convolutions, N gates. Chunks x_0 .. x_{N-1}, v.
+
+    Order 1 has no long convolution; `filter` and `skip` then describe nothing and have no tensors.
+    """
 
     filter: FilterConfig
     kind: Literal["hyena"] = "hyena"
@@ -227,8 +230,8 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
             raise ModelError(f"{where}: window is {mixer.window}, must be positive or null")
         return
     if isinstance(mixer, HyenaConfig):
-        if mixer.order < 2:
-            raise ModelError(f"{where}: order is {mixer.order}, must be at least 2")
+        if mixer.order < 1:
+            raise ModelError(f"{where}: order is {mixer.order}, must be at least 1")
         if mixer.short_taps < 1:
             raise ModelError(f"{where}: short_taps is {mixer.short_taps}, must be at least 1")
     elif mixer.filter.kind != "explicit":

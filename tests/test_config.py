@@ -92,7 +92,7 @@ def test_eps_and_other_required_keys_have_no_default() -> None:
         ("layers.0.mixer.kind", "mamba", "kind is 'mamba'; known: hyena, attention"),
         ("layers.0.mixer.kind", [], r"kind is \[\]"),
         ("layers.0.mixer", None, "kind is None"),
-        ("layers.0.mixer.order", 1, "order is 1, must be at least 2"),
+        ("layers.0.mixer.order", 0, "order is 0, must be at least 1"),
         ("layers.0.mixer.short_taps", 0, "short_taps is 0"),
         ("layers.0.mixer.filter.taps", 0, "taps is 0"),
         ("layers.0.mixer.filter.taps", 1 << 27, "taps is 134217728, the limit"),

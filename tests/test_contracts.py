@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 from toy import BIDIRECTIONAL, CAUSAL, LENGTH, VOCAB, model, tokens, weights
 
 from hyena_cpu import InputError, LimitError, ModelError
+from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
 from hyena_cpu.state import ConvState
+from hyena_cpu.weights import load_folder, save_folder
 
 causal = pytest.mark.parametrize("name", CAUSAL)
 T = 300
@@ -239,3 +243,16 @@ def test_memory_is_checked_before_it_is_taken() -> None:
     m.prefill(tokens(8))
     with pytest.raises(LimitError, match="max-memory"):
         m.prefill(tokens(LENGTH))
+
+
+@causal
+def test_a_saved_model_is_the_same_model(name: str, tmp_path: Path) -> None:
+    """Every architecture goes to a native folder and back."""
+    made = weights(CAUSAL[name])
+    save_folder(tmp_path / "model", made.config, made.tensors)
+    again = load_folder(tmp_path / "model")
+    ids = tokens(50)
+    assert again.config == made.config
+    assert np.array_equal(
+        Model(again, None, threads=1).logits(ids), model(CAUSAL[name]).logits(ids)
+    )

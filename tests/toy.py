@@ -139,7 +139,7 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
             normal(f"{prefix}.short_conv.weight", channels, m.short_taps, scale=m.short_taps**-0.5)
             if m.short_bias:
                 normal(f"{prefix}.short_conv.bias", channels, scale=0.1)
-            if m.skip:
+            if m.skip and m.order > 1:
                 normal(f"{prefix}.skip", m.order - 1, width, scale=0.5)
             if m.order > 1:
                 long_filter(f"{prefix}.filter", m.filter, (m.order - 1) * width)

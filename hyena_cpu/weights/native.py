@@ -78,9 +78,10 @@ def mixer_shapes(mixer: MixerConfig, D: int) -> Shapes:
         N, K = mixer.order, mixer.short_taps
         found = _linear("in_proj", (N + 1) * D, D, mixer.bias)
         found |= _linear("short_conv", (N + 1) * D, K, mixer.short_bias)
-        if mixer.skip:
+        if mixer.skip and N > 1:
             found["skip"] = (N - 1, D)
-        found |= _prefixed("filter", _filter(mixer.filter, (N - 1) * D))
+        if N > 1:
+            found |= _prefixed("filter", _filter(mixer.filter, (N - 1) * D))
         return found | _linear("out_proj", D, D, mixer.bias)
     if isinstance(mixer, LongConvConfig):
         C = mixer.channels * D
