@@ -147,19 +147,23 @@ class LongConv:
         """y [C, T] from z, pre and post [C, T], a few tiles at a time through one scratch."""
         total, T = filters.shape[0], y.shape[1]
         together = min(total, max(1, _SCRATCH_ROWS // T, self.threads))
-        scratch = np.empty((4, together, T | 1, LANES), np.float32)[:, :, :T]
+        direct = kernel is kernels.direct_conv  # the only one that cannot work in place
+        spaces = [
+            np.empty((together, T | 1, LANES), np.float32)[:, :T]
+            for _ in range(len(inputs) + direct)
+        ]
         for first in range(0, total, together):
             groups = slice(first, min(first + together, total))
             channels = slice(first * LANES, min(groups.stop * LANES, self.channels))
-            out, *spare = scratch[:, : groups.stop - first]
+            scratch = [space[: groups.stop - first] for space in spaces]
             tiles = {
                 name: kernels.channels_to_tiles(
                     _with_contiguous_rows(rows[channels]), out=space, threads=self.threads
                 )
-                for (name, rows), space in zip(inputs.items(), spare, strict=False)
+                for (name, rows), space in zip(inputs.items(), scratch, strict=False)
             }
+            z, out = tiles.pop("z"), scratch[-1 if direct else 0]
             skip = None if self._skip is None else self._skip[groups]
-            z = tiles.pop("z")
             kernel(z, filters[groups], skip=skip, **tiles, out=out, threads=self.threads)
             target = y[channels]
             kernels.tiles_to_channels(out, len(target), out=target, threads=self.threads)
