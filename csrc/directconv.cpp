@@ -95,10 +95,11 @@ void convolve(const GatedConv& job, const TileView& taps, std::int64_t g, int la
 void direct_conv(const GatedConv& job, const TileView& taps, int threads) {
   const std::int64_t S = job.z.length, pieces = job.z.groups;
   const std::int64_t first = std::max<std::int64_t>(0, job.start - taps.length + 1);  // oldest row needed
+  const int team = worth((S - job.start) * std::min(S, taps.length) * pieces * kTile, threads);
   std::vector<AlignedArray<float>> gated;
   if (job.pre.data != nullptr)
-    for (int i = 0; i < workers(pieces, threads); i++) gated.push_back(aligned_array<float>((S - first) * kTile));
-  parallel_for(pieces, threads, [&](std::int64_t g, int worker) {
+    for (int i = 0; i < workers(pieces, team); i++) gated.push_back(aligned_array<float>((S - first) * kTile));
+  parallel_for(pieces, team, [&](std::int64_t g, int worker) {
     const float* w = job.z.group(g);
     if (job.pre.data != nullptr) {
       float* rows = gated[worker].get();

@@ -21,6 +21,10 @@ inline int workers(std::int64_t pieces, int threads) noexcept {
   return 1;
 }
 
+/// `threads`, or 1 where so few operations (multiply-adds, or numbers moved) are done sooner by one
+/// thread than another one is woken (20-25 us).
+inline int worth(std::int64_t operations, int threads) noexcept { return operations < (1 << 18) ? 1 : threads; }
+
 /// Calls f(piece, worker) for every piece in [0, pieces), worker in [0, workers(pieces, threads)).
 /// The caller cuts work into pieces by shape alone, never by thread count: which thread picks a
 /// piece up must not be visible in the result. f must not throw.

@@ -54,7 +54,7 @@ std::int64_t pieces_of(std::int64_t length, std::int64_t size) { return (length 
 }  // namespace
 
 void rows_to_tiles(const RowView& x, const TileView& z, int threads) {
-  parallel_for(pieces_of(x.rows, kRows), threads, [&](std::int64_t piece, int) {
+  parallel_for(pieces_of(x.rows, kRows), worth(x.rows * x.columns, threads), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, x.rows);
     for (std::int64_t g = 0; g < z.groups; g++) {
       const int width = tile_width(x.columns, g);
@@ -72,7 +72,7 @@ void rows_to_tiles(const RowView& x, const TileView& z, int threads) {
 }
 
 void tiles_to_rows(const TileView& z, const RowView& x, int threads) {
-  parallel_for(pieces_of(x.rows, kRows), threads, [&](std::int64_t piece, int) {
+  parallel_for(pieces_of(x.rows, kRows), worth(x.rows * x.columns, threads), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, x.rows);
     for (std::int64_t g = 0; g < z.groups; g++) {
       const int width = tile_width(x.columns, g);
@@ -91,7 +91,7 @@ void tiles_to_rows(const TileView& z, const RowView& x, int threads) {
 
 void channels_to_tiles(const RowView& x, const TileView& z, int threads) {
   const std::int64_t per_group = pieces_of(x.columns, kTimes);
-  parallel_for(z.groups * per_group, threads, [&](std::int64_t piece, int) {
+  parallel_for(z.groups * per_group, worth(x.rows * x.columns, threads), [&](std::int64_t piece, int) {
     const std::int64_t g = piece / per_group, begin = piece % per_group * kTimes;
     const std::int64_t end = std::min(begin + kTimes, x.columns);
     const int width = tile_width(x.rows, g);
@@ -112,7 +112,7 @@ void channels_to_tiles(const RowView& x, const TileView& z, int threads) {
 
 void tiles_to_channels(const TileView& z, const RowView& x, int threads) {
   const std::int64_t per_group = pieces_of(x.columns, kTimes);
-  parallel_for(z.groups * per_group, threads, [&](std::int64_t piece, int) {
+  parallel_for(z.groups * per_group, worth(x.rows * x.columns, threads), [&](std::int64_t piece, int) {
     const std::int64_t g = piece / per_group, begin = piece % per_group * kTimes;
     const std::int64_t end = std::min(begin + kTimes, x.columns);
     const int width = tile_width(x.rows, g);
@@ -132,7 +132,7 @@ void tiles_to_channels(const TileView& z, const RowView& x, int threads) {
 
 void multiply_tiles(const TileView& a, const TileView& b, const TileView& out, int threads) {
   const std::int64_t per_group = pieces_of(a.length, kTimes);
-  parallel_for(a.groups * per_group, threads, [&](std::int64_t piece, int) {
+  parallel_for(a.groups * per_group, worth(a.groups * a.length * kTile, threads), [&](std::int64_t piece, int) {
     const std::int64_t g = piece / per_group, begin = piece % per_group * kTimes;
     const std::int64_t end = std::min(begin + kTimes, a.length);
     const float *left = a.group(g), *right = b.group(g);
