@@ -83,6 +83,8 @@ def resolve(asked: Mapping[str, Any], defaults: Mapping[str, Any]) -> SamplingPa
     if greedy and clash:
         raise InputError(f"{clash[0]} has no effect on greedy decoding: leave one of them out")
     values = _defaults(defaults) | given
+    if values.get("repetition_penalty", 1) == 1 and "repetition_last_n" not in given:
+        values.pop("repetition_last_n", None)  # the model's own, for a penalty now switched off
     if greedy:
         values["temperature"] = 0.0
     elif greedy is False or filters & set(given):

@@ -181,7 +181,8 @@ def score_one(model: Model, text: str | bytes | ArrayLike, setup: Setup) -> Scor
 def token_logprobs(model: Model, ids: Ids, setup: Setup) -> NDArray[np.float64]:
     """Log-probabilities float64 [T] (or [T - 1], without tokens before the text) of ids [T].
 
-    Windows score consecutive blocks of `stride` tokens, so every token is scored exactly once.
+    Windows score consecutive blocks of `stride` tokens, so every token is scored exactly once. They
+    begin `stride` tokens apart, each with an empty state; the last one is shorter.
     """
     prefix = np.array(prefix_ids(model, setup.bos, setup.style), np.int32)
     first = 0 if len(prefix) else 1
@@ -190,7 +191,7 @@ def token_logprobs(model: Model, ids: Ids, setup: Setup) -> NDArray[np.float64]:
     blocks = []
     for begin in range(first, len(ids), stride):
         end = min(begin + stride, len(ids))
-        seen = ids[max(end - (window - len(prefix)), 0) : end]
+        seen = ids[max(begin + stride - (window - len(prefix)), 0) : end]
         logprobs = model.token_logprobs(np.concatenate([prefix, seen]))
         blocks.append(logprobs[len(logprobs) - (end - begin) :])
     return np.concatenate(blocks) if blocks else np.zeros(0)

@@ -14,11 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SHARED = Path(os.environ.get("HYENA_CPU_SHARED", ROOT.parent / "shared"))
+ASSETS = ROOT / "hyena_cpu" / "assets" / "tiny-en"
 ALICE = SHARED / "data" / "canterbury_text" / "alice29.txt"
 PROMPT = "It was the best of times"
 
 pytestmark = pytest.mark.skipif(
-    not (ROOT / "hyena_cpu" / "assets" / "tiny-en" / "config.json").is_file(),
+    not (ASSETS / "reference.json").is_file(),
     reason="the bundled model is not in this checkout",
 )
 
@@ -91,11 +92,15 @@ def test_info_and_plan() -> None:
 
 
 @pytest.mark.skipif(not ALICE.is_file(), reason="HYENA_CPU_SHARED has no data folder")
-def test_bits_per_byte_of_an_unseen_book() -> None:
-    run = program("score", "-f", str(ALICE), "--window", "1024", "--format", "jsonl")
+def test_bits_per_byte_of_an_unseen_book_are_those_of_pytorch() -> None:
+    reference = json.loads((ASSETS / "reference.json").read_text())
+    (expected,) = [f for f in reference["outside"] if f["file"].endswith(ALICE.name)]
+    text = ALICE.read_bytes().replace(b"\r\n", b"\n")
+    how = ["--style", expected["style"], "--window", str(reference["window"])]
+    run = program("score", "-f", "-", *how, "--format", "jsonl", input=text)
     row = json.loads(run.stdout)
-    assert row["length"] == ALICE.stat().st_size
-    assert 1.0 < row["bits_per_byte"] < 2.7
+    assert (row["length"], row["n_scored"]) == (expected["bytes"], expected["tokens"])
+    assert row["bits_per_byte"] == pytest.approx(expected["bits_per_byte"], abs=1e-3)
 
 
 def test_ctrl_c() -> None:

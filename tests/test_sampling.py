@@ -218,6 +218,13 @@ def test_defaults_come_from_the_model_else_greedy() -> None:
     assert resolve({"temperature": 0.0, "top_k": 4}, {}).greedy
 
 
+def test_a_penalty_of_the_model_can_be_switched_off() -> None:
+    model = {"temperature": 0.8, "repetition_penalty": 1.1, "repetition_last_n": 64}
+    assert resolve({}, model).repetition_last_n == 64
+    assert resolve({"repetition_penalty": 1.0}, model) == SamplingParams(temperature=0.8)
+    assert resolve({"repetition_penalty": 1.2}, model).repetition_last_n == 64
+
+
 def test_what_cannot_act_is_refused() -> None:
     with pytest.raises(InputError, match="top_p has no effect on greedy"):
         resolve({"greedy": True, "top_p": 0.9}, {})

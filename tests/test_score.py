@@ -76,7 +76,7 @@ def test_windows_score_every_token_once(window: int, stride: int | None, bos: bo
     first = 0 if bos else 1
     for begin in range(first, 40, step):
         end = min(begin + step, 40)
-        seen = ids[max(end - window + len(prefix), 0) : end]
+        seen = ids[max(begin + step - window + len(prefix), 0) : end]
         expected = model.token_logprobs([*prefix, *seen])[-(end - begin) :]
         np.testing.assert_array_equal(logprobs[begin - first : end - first], expected)
 
