@@ -21,13 +21,15 @@ constexpr std::int64_t kQueries = 48;     // of a piece; a multiple of every kTi
 constexpr std::int64_t kWorth = 1 << 18;  // multiply-adds that pay for waking a thread (20-25 us)
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
-constexpr int kGroupV = kLanes == 16 ? 1 : 2;          // vectors of a row of keys that a tile takes,
-constexpr std::int64_t kGroupCols = kGroupV * kLanes;  // a whole row of 16 or, with 4 lanes, half
-template <int R>
-constexpr int kGroups = kLanes == 4    ? 1
-                        : R == 1       ? 4
-                        : kLanes == 16 ? 2
-                                       : 1;
+// A tile of scores takes kGroupV vectors of a row of keys (the row of 16 or, with 4 lanes, half of
+// it) from kGroups rows at once, as many as the registers hold beside R queries.
+constexpr int kGroupV = kLanes == 16 ? 1 : 2;
+constexpr std::int64_t kGroupCols = kGroupV * kLanes;
+constexpr int groups_at_once(int queries) {
+  if (kLanes == 4) return 1;
+  if (queries == 1) return 4;
+  return kLanes == 16 ? 2 : 1;
+}
 
 /// e^x, zero below -87: also of -inf, the score of a slot that is not seen.
 inline vf weight_of(vf x) {
@@ -59,7 +61,7 @@ struct Strip {
 template <int R>
 struct Score {
   static void call(const float* q, const Head& head, std::int64_t base, std::int64_t from, std::int64_t to, float* s) {
-    constexpr int P = kGroups<R>;
+    constexpr int P = groups_at_once(R);
     std::int64_t c = from;
     const auto keys = [&](std::int64_t col) {
       const std::int64_t slot = base + col;

@@ -1,128 +1,17 @@
-// Vectors of float32: the one place that knows instruction sets.
-//
-// `vec<L>` holds L lanes and has the operators of C (+ - * / and comparison) from the
-// compiler's vector extension; `kLanes` is what one register of this build holds. A tile row
-// is kTile = 16 lanes in every build, so data layouts and file formats do not depend on it.
+// Functions of vectors: extremes, reductions and e^x.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
+#include "vec.hpp"
 
 namespace hyena {
 
-constexpr int kTile = 16;
-#if defined(__AVX512F__)
-constexpr int kLanes = 16;
-#elif defined(__AVX2__)
-constexpr int kLanes = 8;
-#else
-constexpr int kLanes = 4;
-#endif
-
-namespace detail {
 template <int L>
-struct Lanes;
-template <>
-struct Lanes<4> {
-  typedef float f32 __attribute__((vector_size(16)));
-  typedef std::int32_t i32 __attribute__((vector_size(16)));
-};
-template <>
-struct Lanes<8> {
-  typedef float f32 __attribute__((vector_size(32)));
-  typedef std::int32_t i32 __attribute__((vector_size(32)));
-};
-template <>
-struct Lanes<16> {
-  typedef float f32 __attribute__((vector_size(64)));
-  typedef std::int32_t i32 __attribute__((vector_size(64)));
-};
-}  // namespace detail
-
+inline vec<L> min(vec<L> a, vec<L> b) {
+  return a < b ? a : b;
+}
 template <int L>
-using vec = typename detail::Lanes<L>::f32;
-template <int L>
-using ivec = typename detail::Lanes<L>::i32;
-using vf = vec<kLanes>;
-
-/// Loads or stores L floats at any address.
-template <int L = kLanes>
-inline vec<L> load(const float* p) {
-  vec<L> v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-template <class V>
-inline void store(float* p, V v) {
-  std::memcpy(p, &v, sizeof v);
-}
-
-/// The first n of L floats, zero in the other lanes; and storing only those.
-template <int L = kLanes>
-inline vec<L> load_part(const float* p, std::int64_t n) {
-  vec<L> v{};
-  std::memcpy(&v, p, static_cast<std::size_t>(n) * sizeof(float));
-  return v;
-}
-template <class V>
-inline void store_part(float* p, V v, std::int64_t n) {
-  std::memcpy(p, &v, static_cast<std::size_t>(n) * sizeof(float));
-}
-
-/// x in every lane. Written as a subtraction because 0 + x is not x for -0.
-template <int L = kLanes>
-inline vec<L> splat(float x) {
-  return x - vec<L>{};
-}
-
-/// a * b + c, rounded once where the instruction set can and twice where it cannot.
-inline float fma(float a, float b, float c) {
-#if defined(__FMA__) || defined(__aarch64__)
-  return __builtin_fmaf(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
-inline vec<4> fma(vec<4> a, vec<4> b, vec<4> c) {
-#if defined(__FMA__)
-  return (vec<4>)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)c);
-#elif defined(__aarch64__)
-  return (vec<4>)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
-#else
-  return a * b + c;
-#endif
-}
-#if defined(__AVX2__)
-inline vec<8> fma(vec<8> a, vec<8> b, vec<8> c) { return (vec<8>)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
-#endif
-#if defined(__AVX512F__)
-inline vec<16> fma(vec<16> a, vec<16> b, vec<16> c) {
-  return (vec<16>)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-}
-#endif
-
-/// The first or the second half of the lanes.
-template <int L>
-inline vec<L / 2> half_of(vec<L> v, int which) {
-#if defined(__AVX512DQ__)
-  // A copy through memory would keep the vector there: GCC then stores every update of it.
-  if constexpr (L == 16)
-    return (vec<8>)(which == 0 ? _mm512_maskz_extractf32x8_ps(0xff, (__m512)v, 0)
-                               : _mm512_maskz_extractf32x8_ps(0xff, (__m512)v, 1));
-#endif
-#if defined(__AVX2__)
-  if constexpr (L == 8)
-    return (vec<4>)(which == 0 ? _mm256_castps256_ps128((__m256)v) : _mm256_extractf128_ps((__m256)v, 1));
-#endif
-  vec<L / 2> h;
-  std::memcpy(&h, reinterpret_cast<const char*>(&v) + which * sizeof h, sizeof h);
-  return h;
+inline vec<L> max(vec<L> a, vec<L> b) {
+  return a > b ? a : b;
 }
 
 /// Sum of the lanes by halves: the same tree in every call.
@@ -132,15 +21,6 @@ inline float sum(vec<L> v) {
     return sum<L / 2>(half_of<L>(v, 0) + half_of<L>(v, 1));
   else
     return (v[0] + v[2]) + (v[1] + v[3]);
-}
-
-template <int L>
-inline vec<L> min(vec<L> a, vec<L> b) {
-  return a < b ? a : b;
-}
-template <int L>
-inline vec<L> max(vec<L> a, vec<L> b) {
-  return a > b ? a : b;
 }
 
 /// Largest lane.
