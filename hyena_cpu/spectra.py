@@ -17,6 +17,9 @@ from .filters import LongFilter
 
 Floats = NDArray[np.float32]
 LANES = 16
+# Smaller taps are dropped: they cannot be seen beside any other, and products with them are
+# subnormal numbers, on which processors are many times slower.
+NEGLIGIBLE = 1e-30
 BLOCK_BYTES = 64 << 20  # of taps and spectrum, when a transform is too large to be kept
 
 
@@ -152,4 +155,5 @@ class FilterBank:
         self.source.prepare(length, threads)
         c1 = min(g1 * LANES, self.channels)
         block = self.source.block(self.first + g0 * LANES, self.first + c1, 0, length, threads)
+        np.copyto(block, 0.0, where=np.abs(block) < NEGLIGIBLE)
         return kernels.channels_to_tiles(block, threads=threads)
