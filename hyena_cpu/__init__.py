@@ -53,7 +53,8 @@ def load(
         threads: None chooses from environment, CPU quota and cores. Never changes a result.
         max_memory: bytes a run may take beyond the weights; a larger one is a LimitError.
         compat: behaviours of the originals to bring back, e.g. `wrap_filter`.
-        on_progress: called with (layers done, layers) during long runs.
+        on_progress: called with (done, total) during long calls, in tokens: the share of the
+            layers that is done, of the tokens in the call.
 
     Raises:
         ModelError: the folder is missing, damaged, incomplete or of an unsupported kind.
@@ -68,8 +69,9 @@ def load(
         BUNDLED.get(str(wanted), wanted), family=family, modulation_shift=modulation_shift
     )
     tokenizer = None
-    if weights.config.tokenizer is not None:
-        tokenizer = from_config(weights.config.tokenizer, weights.folder)
+    config = weights.config
+    if config.tokenizer is not None:
+        tokenizer = from_config(config.tokenizer, weights.folder, config.vocab_size)
     return Model(
         weights,
         tokenizer,

@@ -278,7 +278,7 @@ class Engine:
         for i, block in enumerate(blocks):
             block.extend(None if states is None else [s.layers[i] for s in states], x, ctx)
             if self.on_progress is not None and len(x) >= PROGRESS_ROWS:
-                self.on_progress(i + 1, len(blocks))
+                self.on_progress(len(x) * (i + 1) // len(blocks), len(x))
 
     def _embed(self, ids: Ids, ctx: Context) -> Floats:
         x = self._embedding[ids]

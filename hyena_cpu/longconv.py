@@ -12,11 +12,10 @@ import numpy.typing as npt
 
 from . import kernels
 from .errors import InputError
+from .threads import default_threads
 
 FloatArray = npt.NDArray[np.float32]
 LANES = 16
-
-DEFAULT_THREADS = 1
 
 # Spectra kept per operator: a model sees few lengths, and one spectrum is as large as two inputs.
 _KEPT_SPECTRA = 4
@@ -39,7 +38,7 @@ class LongConv:
     Args:
         taps: float32 [channels, length], both at least 1. Copied.
         skip: float32 [channels], added as skip * w; None for none.
-        threads: threads for one call; None for one.
+        threads: threads for one call; None chooses as `hyena_cpu.load` does.
 
     Raises:
         InputError: wrong shape or dtype (nothing is converted silently).
@@ -55,9 +54,7 @@ class LongConv:
                 "both at least 1"
             )
         self.channels, self.length = filters.shape
-        self.threads = DEFAULT_THREADS if threads is None else threads
-        if self.threads < 1:
-            raise InputError(f"longconv: threads is {threads} but needs to be at least 1")
+        self.threads = default_threads(threads)
         self._taps: FloatArray = kernels.channels_to_tiles(_with_contiguous_rows(filters))
         self._skip: FloatArray | None = None
         if skip is not None:

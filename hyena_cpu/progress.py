@@ -13,7 +13,7 @@ INTERVAL_S = 0.5
 
 
 class Progress:
-    """A context that writes `label: done/total, seconds` from a second thread while it lasts.
+    """A context that writes `label: done/total, rate, seconds` from a second thread while it lasts.
 
     The line appears after two seconds and is wiped at the end, so output that follows is clean.
 
@@ -71,9 +71,9 @@ class Progress:
             wait = INTERVAL_S
 
     def _line(self, seconds: float) -> str:
-        counts = f"{self._done}/{self._total}, " if self._total else ""
-        if not self._total and self._done:
-            counts = f"{self._done}, {self._done / seconds:.1f}/s, "
+        total = f"/{self._total}" if self._total else ""
+        rate = f", {self._done / seconds:,.0f}/s" if self._done else ""
+        counts = f"{self._done}{total}{rate}, " if self._done or self._total else ""
         return f"{self._label}: {counts}{seconds:.0f} s"
 
     def _show(self, line: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 
 import pytest
@@ -35,8 +36,9 @@ def test_a_long_step_shows_its_counts_and_leaves_nothing_behind() -> None:
         line.update(3, 8)
         wait_for_text(stream)
     text = stream.getvalue()
-    assert text.startswith("\rlayers: 3/8, 0 s")
-    assert text.endswith("\r" + " " * len("layers: 3/8, 0 s") + "\r")
+    shown = re.match(r"\r(layers: 3/8, [\d,]+/s, 0 s)", text)
+    assert shown
+    assert re.search(r"\r +\r$", text)
 
 
 def test_a_rate_is_shown_where_the_end_is_unknown() -> None:

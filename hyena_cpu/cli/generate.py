@@ -123,7 +123,7 @@ def _runs(
     from ..generate import samples
 
     runs = samples(model, prompt, options, args.num_samples)
-    with Progress(f"prompt of {len(prompt.ids)} tokens, layer", enabled=args.progress) as progress:
+    with Progress("prompt, tokens", enabled=args.progress) as progress:
         model.on_progress = progress.update
         first = next(runs)
     yield first

@@ -1,0 +1,90 @@
+"""One model among many threads and processes (cases C070, C071 and C079)."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from toy import CAUSAL, model, tokens
+
+HYBRID = CAUSAL["finite_hybrid"]
+
+
+def greedy(m, prompt: np.ndarray, n: int = 24) -> list[int]:  # type: ignore[no-untyped-def]
+    state = m.prefill(prompt)
+    written = []
+    for _ in range(n):
+        written.append(int(state.logits.argmax()))
+        m.step(state, written[-1])
+    return written
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_finishes_with_the_same_bits() -> None:
+    m = model(HYBRID, threads=2)
+    ids = tokens(300)
+    want = m.logits(ids)  # the parent's threads exist from here on
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a pool without threads behind it would wait for ever
+        code = 1
+        try:
+            os.write(writing, b"same" if np.array_equal(m.logits(ids), want) else b"diff")
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writing)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert os.read(reading, 4) == b"same"
+    os.close(reading)
+    assert np.array_equal(m.logits(ids), want)
+
+
+def test_many_threads_share_one_model() -> None:
+    m = model(HYBRID, threads=2)
+    prompts = [tokens(20 + 5 * i, seed=i) for i in range(8)]
+    alone = [greedy(m, p) for p in prompts]
+    with ThreadPoolExecutor(8) as pool:
+        for together in pool.map(lambda _: [greedy(m, p) for p in prompts], range(8)):
+            assert together == alone
+
+
+def test_python_goes_on_while_kernels_run() -> None:
+    m = model(CAUSAL["attention_first"], threads=1)
+    ids = tokens(400)
+    stop = threading.Event()
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks
+        while not stop.is_set():
+            ticks += 1
+            time.sleep(0.001)
+
+    beside = threading.Thread(target=tick)
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        beside.start()
+        for _ in range(20):
+            m.logits(ids)
+    finally:
+        stop.set()
+        beside.join()
+        sys.setswitchinterval(switching)
+    assert ticks > 3
+
+
+def test_a_model_says_how_to_send_it_to_another_process() -> None:
+    with pytest.raises(TypeError, match=r"send its path and call hyena_cpu\.load"):
+        pickle.dumps(model(HYBRID))
