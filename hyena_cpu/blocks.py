@@ -55,9 +55,7 @@ class Mlp:
                 h = kernels.swiglu(self.up(h, threads), threads=threads)
             else:
                 h = self.up(h, threads, activation=self.config.kind)
-            kernels.linear(
-                h, self.down.packed, bias=self.down.bias, residual=rows, out=rows, threads=threads
-            )
+            self.down.add_to(rows, h, threads)
 
 
 class Block:
@@ -78,9 +76,9 @@ class Block:
         """Adds this layer's contribution to x [T, D] in place."""
         h = self.norm1(x, ctx.threads)
         if states is None:
-            x += self.mixer.whole(h, ctx)
+            self.mixer.whole(h, ctx, x)
         elif self.mixer.causal:
-            x += self.mixer.extend(states, h, ctx)
+            self.mixer.extend(states, h, ctx, x)
         else:
             raise ModelError(
                 "this model has a layer that reads the whole sequence at once, so it cannot be "

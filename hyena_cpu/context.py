@@ -26,6 +26,11 @@ class Context:
     threads: int
     compat: frozenset[str] = frozenset()
 
+    @property
+    def alone(self) -> bool:
+        """Whether there is one sequence only."""
+        return len(self.offsets) == 2
+
     def segments(self) -> Iterator[tuple[int, int, int]]:
         """(sequence, first row, row after the last) of every sequence."""
         for b, (first, last) in enumerate(zip(self.offsets, self.offsets[1:], strict=False)):

@@ -30,6 +30,12 @@ class Linear:
             x, self.packed, bias=self.bias, activation=activation, threads=threads
         )
 
+    def add_to(self, residual: Floats, x: Floats, threads: int) -> None:
+        """residual [T, N] += y of x [T, K], in place."""
+        kernels.linear(
+            x, self.packed, bias=self.bias, residual=residual, out=residual, threads=threads
+        )
+
     @property
     def nbytes(self) -> int:
         return int(self.packed.nbytes) + (0 if self.bias is None else self.bias.nbytes)

@@ -89,11 +89,14 @@ class FilterBank:
         skip: Floats | None = None,
         pre: Floats | None = None,
         post: Floats | None = None,
+        out: Floats | None = None,
     ) -> Floats:
         """Causal convolution of z [G, S, 16] for rows start .. S, as `kernels.long_conv`.
 
-        The method (direct sums, or a transform of some size) depends on S, start and the number
-        of taps alone, so that a sequence's bits never depend on threads or on its neighbours.
+        `out` [G, S - start, 16] may be z itself; the result is returned, and may be elsewhere
+        where the method cannot work in place. The method (direct sums, or a transform of some
+        size) depends on S, start and the number of taps alone, so that a sequence's bits never
+        depend on threads or on its neighbours.
         """
         seen = z.shape[1]
         size = kernels.conv_plan(seen - start, start, self.source.taps)
@@ -103,7 +106,7 @@ class FilterBank:
             return kernels.direct_conv(z, taps, start=start, threads=threads, **gates)
         # Without history every sequence of this transform size can share a spectrum.
         reach = min(self.source.taps, size // 2 if start == 0 else seen)
-        return self.transform_convolve(z, start, size, reach, threads, **gates)
+        return self.transform_convolve(z, start, size, reach, threads, out=out, **gates)
 
     def transform_convolve(
         self,
@@ -116,9 +119,11 @@ class FilterBank:
         skip: Floats | None = None,
         pre: Floats | None = None,
         post: Floats | None = None,
+        out: Floats | None = None,
     ) -> Floats:
         """`convolve` with a transform of this size and this many taps, tile block by tile block."""
-        out = np.empty((self.groups, z.shape[1] - start, LANES), np.float32)
+        if out is None:
+            out = np.empty((self.groups, z.shape[1] - start, LANES), np.float32)
         for g0, g1, spectrum in self._spectra(size, reach, threads):
             cut = slice(g0, g1)
             kernels.long_conv(

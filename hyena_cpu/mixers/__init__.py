@@ -1,11 +1,12 @@
 """One file per operator that mixes a sequence; all share one verb.
 
-    mixer.extend(states, x, ctx) -> y
+    mixer.extend(states, x, ctx, residual)
 
 x [T, D] holds the new tokens of one or more sequences end to end; `states` has one state per
-sequence, or is None when every sequence is new and none is to be continued. Appending 5 tokens
-and then 3 equals appending 8. `whole(x, ctx)` is the same for complete sequences and the only
-form a mixer that is not `causal` has. `buffers` and `state_bytes` say what memory it takes.
+sequence, or is None when every sequence is new and none is to be continued. What the mixer makes
+of x is added to `residual` [T, D]; x itself is scratch from then on. Appending 5 tokens and then 3
+equals appending 8. `whole(x, ctx, residual)` is the same for complete sequences and the only form
+a mixer that is not `causal` has. `buffers` and `state_bytes` say what memory it takes.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ class Mixer(Protocol):
     def new_state(self) -> LayerState:
         """State of a sequence that has not begun."""
 
-    def extend(self, states: Sequence[Any] | None, x: Floats, ctx: Context) -> Floats:
-        """Appends rows x [T, D] to their sequences and returns y [T, D]."""
+    def extend(
+        self, states: Sequence[Any] | None, x: Floats, ctx: Context, residual: Floats
+    ) -> None:
+        """Appends rows x [T, D] to their sequences and adds its output to residual [T, D]."""
 
-    def whole(self, x: Floats, ctx: Context) -> Floats:
+    def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
         """The same for complete sequences, nothing remembered."""
 
     def buffers(self, length: int) -> list[tuple[str, int]]:

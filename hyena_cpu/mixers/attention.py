@@ -43,16 +43,17 @@ class Attention:
         """An empty cache of keys and values."""
         return KVCache(self.config.heads, self.head_width, self.config.window)
 
-    def extend(self, states: Sequence[KVCache] | None, x: Floats, ctx: Context) -> Floats:
-        """Appends rows x [T, D] to their sequences and returns y [T, D]."""
+    def extend(
+        self, states: Sequence[KVCache] | None, x: Floats, ctx: Context, residual: Floats
+    ) -> None:
+        """Appends rows x [T, D] to their sequences and adds its output to residual [T, D]."""
         width = self.d_model
         qkv = self.qkv(x, ctx.threads)  # [T, 3 D]
         q, k, v = qkv[:, :width], qkv[:, width : 2 * width], qkv[:, 2 * width :]
         if self.config.rotary is not None:
-            base = self.config.rotary.base
-            for rows in (q, k):
-                kernels.rotary(rows, ctx.positions, self.config.heads, base, threads=ctx.threads)
-        y = np.empty_like(x)
+            # q and k lie side by side: turned together, every angle is computed once.
+            heads, base = 2 * self.config.heads, self.config.rotary.base
+            kernels.rotary(qkv[:, : 2 * width], ctx.positions, heads, base, threads=ctx.threads)
         for b, first, last in ctx.segments():
             cache = self.new_state() if states is None else states[b]
             n = last - first
@@ -64,20 +65,20 @@ class Attention:
                 cache.values,
                 cache.length,
                 window=self.config.window or 0,
-                out=y[first:last],
+                out=x[first:last],
                 threads=ctx.threads,
             )
             cache.length += n
-        return self.out_proj(y, ctx.threads)
+        self.out_proj.add_to(residual, x, ctx.threads)
 
-    def whole(self, x: Floats, ctx: Context) -> Floats:
+    def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
         """`extend` of complete sequences."""
-        return self.extend(None, x, ctx)
+        self.extend(None, x, ctx, residual)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak."""
         row = 4 * self.d_model * length
-        return [("projections", 3 * row), ("keys and values", 2 * row), ("mixer output", 2 * row)]
+        return [("projections", 3 * row), ("keys and values", 2 * row)]
 
     def state_bytes(self, length: int) -> int:
         """Bytes of one state that has taken in `length` tokens and grows on."""

@@ -46,8 +46,10 @@ class LongConv:
         """One history of the input; all copies of a channel read it."""
         return ConvState([ConvHistory(self.d_model, self.config.filter.taps - 1)])
 
-    def extend(self, states: Sequence[ConvState] | None, x: Floats, ctx: Context) -> Floats:
-        """Appends rows x [T, D] to their sequences and returns y [T, D]."""
+    def extend(
+        self, states: Sequence[ConvState] | None, x: Floats, ctx: Context, residual: Floats
+    ) -> None:
+        """Appends rows x [T, D] to their sequences and adds its output to residual [T, D]."""
         copies = len(self.banks)
         mixed = np.empty((len(x), copies * self.d_model), np.float32)
         for b, first, last in ctx.segments():
@@ -60,11 +62,11 @@ class LongConv:
                     y, self.d_model, threads=ctx.threads
                 )
         kernels.gelu_erf(mixed, out=mixed, threads=ctx.threads)
-        return kernels.glu(self.out_proj(mixed, ctx.threads), threads=ctx.threads)
+        residual += kernels.glu(self.out_proj(mixed, ctx.threads), threads=ctx.threads)
 
-    def whole(self, x: Floats, ctx: Context) -> Floats:
+    def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
         """`extend` of complete sequences."""
-        return self.extend(None, x, ctx)
+        self.extend(None, x, ctx, residual)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak."""
@@ -103,10 +105,11 @@ class H3Conv:
         reach = self.config.filter.taps - 1
         return ConvState([ConvHistory(self.d_model, reach), ConvHistory(self.d_model, reach)])
 
-    def extend(self, states: Sequence[ConvState] | None, x: Floats, ctx: Context) -> Floats:
-        """Appends rows x [T, D] to their sequences and returns y [T, D]."""
+    def extend(
+        self, states: Sequence[ConvState] | None, x: Floats, ctx: Context, residual: Floats
+    ) -> None:
+        """Appends rows x [T, D] to their sequences and adds its output to residual [T, D]."""
         q, k, v = (project(x, ctx.threads) for project in self.projections)
-        y = np.empty_like(x)
         alone = states is None
         for b, first, last in ctx.segments():
             n = last - first
@@ -117,12 +120,12 @@ class H3Conv:
             s = _convolve(self.banks[0], z, n, self.skips[0], vt, ctx, alone=alone)
             z = s if states is None else _remember(states[b].histories[1], s)
             mixed = _convolve(self.banks[1], z, n, self.skips[1], qt, ctx, alone=alone)
-            kernels.tiles_to_rows(mixed, self.d_model, out=y[first:last], threads=ctx.threads)
-        return self.out_proj(y, ctx.threads)
+            kernels.tiles_to_rows(mixed, self.d_model, out=x[first:last], threads=ctx.threads)
+        self.out_proj.add_to(residual, x, ctx.threads)
 
-    def whole(self, x: Floats, ctx: Context) -> Floats:
+    def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
         """`extend` of complete sequences."""
-        return self.extend(None, x, ctx)
+        self.extend(None, x, ctx, residual)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak."""

@@ -28,6 +28,8 @@ from ..state import LANES, ConvHistory, ConvState, ConvTail
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
 
+PROJECTION_ROWS = 512  # rows projected at a time: they stay in a second-level cache
+
 
 class Hyena:
     """One Hyena layer. Tensors are named as in docs/formats.md, without the layer prefix."""
@@ -64,59 +66,78 @@ class Hyena:
             ConvTail(self.config.short_taps, channels),
         )
 
-    def extend(self, states: Sequence[ConvState] | None, x: Floats, ctx: Context) -> Floats:
-        """Appends rows x [T, D] to their sequences and returns y [T, D].
+    def extend(
+        self, states: Sequence[ConvState] | None, x: Floats, ctx: Context, residual: Floats
+    ) -> None:
+        """Appends rows x [T, D] to their sequences and adds its output to residual [T, D].
 
         Without states every sequence starts empty and nothing is remembered.
         """
-        p = self.in_proj(x, ctx.threads)  # [T, (N+1) D]
-        y = np.empty_like(x)
+        # Many short pieces share one product; a long piece is projected a block at a time.
+        projected = None if ctx.alone else self.in_proj(x, ctx.threads)
         for b, first, last in ctx.segments():
-            mixed = self._mix(None if states is None else states[b], p[first:last], ctx)
-            kernels.tiles_to_rows(mixed, self.d_model, out=y[first:last], threads=ctx.threads)
-        return self.out_proj(y, ctx.threads)
+            state = None if states is None else states[b]
+            p = None if projected is None else projected[first:last]
+            parts = self._short_conv(state, x[first:last], p, ctx)
+            mixed = self._mix(state, parts, ctx)
+            kernels.tiles_to_rows(mixed, self.d_model, out=x[first:last], threads=ctx.threads)
+        self.out_proj.add_to(residual, x, ctx.threads)
 
-    def whole(self, x: Floats, ctx: Context) -> Floats:
+    def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
         """`extend` of complete sequences; the only form a bidirectional layer has."""
         if not self.causal and len(self.banks) != 1:
             raise ModelError("a bidirectional Hyena layer is supported at order 2 only")
-        return self.extend(None, x, ctx)
+        self.extend(None, x, ctx, residual)
 
-    def _mix(self, state: ConvState | None, p: Floats, ctx: Context) -> Floats:
-        """p [n, (N+1) D] of one sequence -> v * x_0 as tiles [G, n, 16]."""
+    def _mix(self, state: ConvState | None, parts: Floats, ctx: Context) -> Floats:
+        """x_0 .. x_{N-1}, v as tiles [N + 1, G, n, 16] -> v * x_0 after the convolutions.
+
+        `parts` is scratch: every convolution writes over the v it has read.
+        """
         order = self.config.order
-        parts = self._short_conv(state, p, ctx)  # x_0 .. x_{N-1}, v
         v = parts[order]
         if not self.banks:
-            return kernels.multiply_tiles(v, parts[0], threads=ctx.threads)
+            return kernels.multiply_tiles(v, parts[0], out=v, threads=ctx.threads)
         for o, (bank, skip) in enumerate(zip(self.banks, self.skips, strict=True)):
             gate = parts[order - 1 - o]
             post = parts[0] if o == order - 2 else None
             if not self.causal:
                 v = delayed_convolve(bank, v, gate, skip, post, ctx.threads)
             elif state is None:
-                v = bank.convolve(v, 0, ctx.threads, skip=skip, pre=gate, post=post)
+                v = bank.convolve(v, 0, ctx.threads, skip=skip, pre=gate, post=post, out=v)
             else:
-                history = state.histories[o]
-                n = len(p)
+                history, n = state.histories[o], v.shape[1]
                 kernels.multiply_tiles(v, gate, out=history.append(n), threads=ctx.threads)
                 z = history.window(n)
-                v = bank.convolve(z, z.shape[1] - n, ctx.threads, skip=skip, post=post)
+                v = bank.convolve(z, z.shape[1] - n, ctx.threads, skip=skip, post=post, out=v)
         return v
 
-    def _short_conv(self, state: ConvState | None, p: Floats, ctx: Context) -> Floats:
+    def _short_conv(
+        self, state: ConvState | None, x: Floats, projected: Floats | None, ctx: Context
+    ) -> Floats:
+        """Rows x [n, D] of one sequence, or their projection -> x_0 .. x_{N-1}, v as tiles
+        [N + 1, G, n, 16]. The projection of a long piece is never whole in memory.
+        """
+        n, parts = len(x), self.config.order + 1
         tail = state.tail if state else None
-        tail = tail or ConvTail(self.config.short_taps, p.shape[1])
-        parts = kernels.short_conv(
-            p,
-            self.short_taps,
-            self.short_bias,
-            tail.rows,
-            parts=self.config.order + 1,
-            threads=ctx.threads,
-        )
-        tail.push(p)
-        return parts
+        tail = tail or ConvTail(self.config.short_taps, parts * self.d_model)
+        groups = -(-self.d_model // LANES)
+        # An odd number of rows keeps the distance between tiles off the powers of two.
+        tiles = np.empty((parts, groups, n | 1, LANES), np.float32)[:, :, :n]
+        for t in range(0, n, PROJECTION_ROWS):
+            block = slice(t, t + PROJECTION_ROWS)
+            p = self.in_proj(x[block], ctx.threads) if projected is None else projected[block]
+            kernels.short_conv(
+                p,
+                self.short_taps,
+                self.short_bias,
+                tail.rows,
+                parts=parts,
+                out=tiles[:, :, block],
+                threads=ctx.threads,
+            )
+            tail.push(p)
+        return tiles
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak."""
@@ -124,10 +145,8 @@ class Hyena:
         order = self.config.order
         size = kernels.transform_size(2 * length) if self.banks else 0
         return [
-            ("projections", (order + 1) * row),
             ("gates and values", (order + 1) * row),
-            ("convolution output", row),
-            ("mixer output", 2 * row),
+            ("projection block", 4 * min(length, PROJECTION_ROWS) * (order + 1) * self.d_model),
             ("filter spectra", 4 * self.d_model * size),
         ]
 
