@@ -13,13 +13,14 @@ constexpr std::int64_t kGroup = 8;    // panels that share one copy of those row
 constexpr std::int64_t kDepth = 256;  // of a block of K: it makes a panel 32 KiB on AVX-512, 16 on AVX2
 constexpr int kCopied = kDepth + 16;  // distance of copied rows; a power of two would fall on few cache sets
 constexpr std::int64_t kSums = kGroup * kPanel + 16;  // distance of rows of sums
-constexpr std::int64_t kWorth = 1 << 18;              // multiply-adds that pay for waking a thread (20-25 us)
+constexpr std::int64_t kWorth = 1 << 19;              // multiply-adds that pay for waking a thread (20-25 us)
 
 std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
 /// Pieces of [rows] x [panels], and K in blocks, by shape alone.
 struct Cut {
   std::int64_t rows, row_blocks, panels, panel_blocks, depth;
+  std::int64_t pieces() const { return row_blocks * panel_blocks; }
 
   Cut(std::int64_t T, const PackedLinear& w) {
     row_blocks = blocks_of(T, kRows);
@@ -151,11 +152,19 @@ void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, R
   if (x.rows == 0) return;
   const Cut cut(x.rows, weight);
   const Product product{x, weight, epilogue, y, cut, finish_call(epilogue.activation)};
-  const std::int64_t pieces = cut.row_blocks * cut.panel_blocks;
   const std::int64_t share = cut.rows * (kCopied + kSums);
-  const auto scratch = aligned_array<float>(workers(pieces, threads) * share);
-  parallel_for(pieces, threads,
+  const auto scratch = aligned_array<float>(workers(cut.pieces(), threads) * share);
+  parallel_for(cut.pieces(), threads,
                [&](std::int64_t piece, int worker) { product.piece(piece, scratch.get() + worker * share); });
 }
+
+void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, float* scratch) noexcept {
+  if (x.rows == 0) return;
+  const Cut cut(x.rows, weight);
+  const Product product{x, weight, epilogue, y, cut, finish_call(epilogue.activation)};
+  for (std::int64_t piece = 0; piece < cut.pieces(); piece++) product.piece(piece, scratch);
+}
+
+std::int64_t linear_scratch() { return kRows * (kCopied + kSums); }
 
 }  // namespace hyena

@@ -37,4 +37,9 @@ struct Epilogue {
 /// is one chain of fma over increasing k whatever T is. Throws std::bad_alloc before any work.
 void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, int threads);
 
+/// The same on the calling thread, for use inside a piece of larger work, with memory from outside:
+/// linear_scratch() floats, 64-byte aligned, are enough for any product.
+void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, float* scratch) noexcept;
+std::int64_t linear_scratch();
+
 }  // namespace hyena

@@ -15,7 +15,7 @@ struct Inputs {
   const ShortConv& job;
   const float* row(std::int64_t t, std::int64_t k) const {
     const std::int64_t from = t - job.short_taps + 1 + k;
-    return from < 0 ? job.tail + (from + job.short_taps - 1) * job.x.columns : job.x.row(from);
+    return from < 0 ? job.tail + (from + job.short_taps - 1) * job.x.cols : job.x.row(from);
   }
 };
 
@@ -26,7 +26,7 @@ void whole_tile(const ShortConv& job, std::int64_t channel, std::int64_t t, floa
   for (int i = 0; i < kTile / kLanes; i++)
     if (job.bias != nullptr) sum[i] = load(job.bias + channel + i * kLanes);
   for (std::int64_t k = 0; k < job.short_taps; k++) {
-    const float* tap = job.taps + k * job.x.columns + channel;
+    const float* tap = job.taps + k * job.x.cols + channel;
     const float* row = inputs.row(t, k) + channel;
     for (int i = 0; i < kTile / kLanes; i++) sum[i] = fma(load(tap + i * kLanes), load(row + i * kLanes), sum[i]);
   }
@@ -40,7 +40,7 @@ void part_tile(const ShortConv& job, std::int64_t channel, int width, std::int64
   for (int i = 0; i < width; i++) {
     float sum = job.bias != nullptr ? job.bias[channel + i] : 0.0f;
     for (std::int64_t k = 0; k < job.short_taps; k++)
-      sum = fma(job.taps[k * job.x.columns + channel + i], inputs.row(t, k)[channel + i], sum);
+      sum = fma(job.taps[k * job.x.cols + channel + i], inputs.row(t, k)[channel + i], sum);
     to[i] = sum;
   }
 }
@@ -58,8 +58,8 @@ void filter(const ShortConv& job, std::int64_t channel, int width, std::int64_t 
 }  // namespace
 
 void short_conv(const ShortConv& job, int threads) {
-  const std::int64_t D = job.x.columns / job.parts, G = tile_groups(D), T = job.x.rows;
-  const std::int64_t work = T * job.x.columns * job.short_taps;
+  const std::int64_t D = job.x.cols / job.parts, G = tile_groups(D), T = job.x.rows;
+  const std::int64_t work = T * job.x.cols * job.short_taps;
   parallel_for((T + kRows - 1) / kRows, worth(work, threads), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, T);
     for (std::int64_t p = 0; p < job.parts; p++)

@@ -10,7 +10,7 @@ namespace hyena {
 /// before x, oldest first; out is [parts * G, T, 16], part after part. One chain of fused
 /// multiply-adds in the order bias, k = 0 .. K-1, wherever a sequence is split.
 struct ShortConv {
-  RowView x;
+  ConstRows x;
   const float *taps, *bias, *tail;
   std::int64_t short_taps, parts;
   TileView out;

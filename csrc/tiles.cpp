@@ -53,11 +53,11 @@ std::int64_t pieces_of(std::int64_t length, std::int64_t size) { return (length 
 
 }  // namespace
 
-void rows_to_tiles(const RowView& x, const TileView& z, int threads) {
-  parallel_for(pieces_of(x.rows, kRows), worth(x.rows * x.columns, threads), [&](std::int64_t piece, int) {
+void rows_to_tiles(ConstRows x, const TileView& z, int threads) {
+  parallel_for(pieces_of(x.rows, kRows), worth(x.rows * x.cols, threads), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, x.rows);
     for (std::int64_t g = 0; g < z.groups; g++) {
-      const int width = tile_width(x.columns, g);
+      const int width = tile_width(x.cols, g);
       for (std::int64_t t = begin; t < end; t++) {
         const float* from = x.row(t) + g * kTile;
         float* to = z.group(g) + t * kTile;
@@ -71,11 +71,11 @@ void rows_to_tiles(const RowView& x, const TileView& z, int threads) {
   });
 }
 
-void tiles_to_rows(const TileView& z, const RowView& x, int threads) {
-  parallel_for(pieces_of(x.rows, kRows), worth(x.rows * x.columns, threads), [&](std::int64_t piece, int) {
+void tiles_to_rows(const TileView& z, Rows x, int threads) {
+  parallel_for(pieces_of(x.rows, kRows), worth(x.rows * x.cols, threads), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, x.rows);
     for (std::int64_t g = 0; g < z.groups; g++) {
-      const int width = tile_width(x.columns, g);
+      const int width = tile_width(x.cols, g);
       for (std::int64_t t = begin; t < end; t++) {
         const float* from = z.group(g) + t * kTile;
         float* to = x.row(t) + g * kTile;
@@ -89,11 +89,11 @@ void tiles_to_rows(const TileView& z, const RowView& x, int threads) {
   });
 }
 
-void channels_to_tiles(const RowView& x, const TileView& z, int threads) {
-  const std::int64_t per_group = pieces_of(x.columns, kTimes);
-  parallel_for(z.groups * per_group, worth(x.rows * x.columns, threads), [&](std::int64_t piece, int) {
+void channels_to_tiles(ConstRows x, const TileView& z, int threads) {
+  const std::int64_t per_group = pieces_of(x.cols, kTimes);
+  parallel_for(z.groups * per_group, worth(x.rows * x.cols, threads), [&](std::int64_t piece, int) {
     const std::int64_t g = piece / per_group, begin = piece % per_group * kTimes;
-    const std::int64_t end = std::min(begin + kTimes, x.columns);
+    const std::int64_t end = std::min(begin + kTimes, x.cols);
     const int width = tile_width(x.rows, g);
     for (std::int64_t t = begin; t < end; t += kTile) {
       const std::int64_t times = std::min<std::int64_t>(kTile, end - t);
@@ -110,11 +110,11 @@ void channels_to_tiles(const RowView& x, const TileView& z, int threads) {
   });
 }
 
-void tiles_to_channels(const TileView& z, const RowView& x, int threads) {
-  const std::int64_t per_group = pieces_of(x.columns, kTimes);
-  parallel_for(z.groups * per_group, worth(x.rows * x.columns, threads), [&](std::int64_t piece, int) {
+void tiles_to_channels(const TileView& z, Rows x, int threads) {
+  const std::int64_t per_group = pieces_of(x.cols, kTimes);
+  parallel_for(z.groups * per_group, worth(x.rows * x.cols, threads), [&](std::int64_t piece, int) {
     const std::int64_t g = piece / per_group, begin = piece % per_group * kTimes;
-    const std::int64_t end = std::min(begin + kTimes, x.columns);
+    const std::int64_t end = std::min(begin + kTimes, x.cols);
     const int width = tile_width(x.rows, g);
     for (std::int64_t t = begin; t < end; t += kTile) {
       const std::int64_t times = std::min<std::int64_t>(kTile, end - t);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "rows.hpp"
 #include "simd.hpp"
 
 namespace hyena {
@@ -15,13 +16,6 @@ struct TileView {
   float* group(std::int64_t g) const { return data + g * stride; }
 };
 
-/// float32 [rows, columns] whose rows may lie any distance apart.
-struct RowView {
-  float* data;
-  std::int64_t rows, columns, stride;
-  float* row(std::int64_t r) const { return data + r * stride; }
-};
-
 /// Tiles that hold `channels` channels.
 constexpr std::int64_t tile_groups(std::int64_t channels) { return (channels + kTile - 1) / kTile; }
 
@@ -31,12 +25,12 @@ constexpr int tile_width(std::int64_t channels, std::int64_t g) {
 }
 
 /// x [T, C] to z [G, T, 16] and back. Lanes that have no channel are written as zero.
-void rows_to_tiles(const RowView& x, const TileView& z, int threads);
-void tiles_to_rows(const TileView& z, const RowView& x, int threads);
+void rows_to_tiles(ConstRows x, const TileView& z, int threads);
+void tiles_to_rows(const TileView& z, Rows x, int threads);
 
 /// x [C, T] to z [G, T, 16] and back: transposes of 16 x 16 blocks in registers.
-void channels_to_tiles(const RowView& x, const TileView& z, int threads);
-void tiles_to_channels(const TileView& z, const RowView& x, int threads);
+void channels_to_tiles(ConstRows x, const TileView& z, int threads);
+void tiles_to_channels(const TileView& z, Rows x, int threads);
 
 /// out = a * b, elementwise; out may be a or b.
 void multiply_tiles(const TileView& a, const TileView& b, const TileView& out, int threads);

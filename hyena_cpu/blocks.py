@@ -19,8 +19,6 @@ from .spectra import SpectraCache
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
 
-MLP_ROWS = 512  # rows worked at a time: their wide activations stay in a second-level cache
-
 
 class Norm:
     """LayerNorm or RMSNorm over the width."""
@@ -29,6 +27,7 @@ class Norm:
         self.config = config
         self.weight = tensors[f"{name}.weight"]
         self.bias = tensors.get(f"{name}.bias")
+        self.weights = kernels.NormWeights(config.kind, self.weight, self.bias, config.eps)
 
     def __call__(self, x: Floats, threads: int) -> Floats:
         """x [T, D] -> [T, D]."""
@@ -39,23 +38,26 @@ class Norm:
 
 
 class Mlp:
-    """down(act(up x)), or the gated form."""
+    """down(act(up norm(x))), or the gated form."""
 
-    def __init__(self, config: MlpConfig, tensors: Tensors) -> None:
+    def __init__(self, config: MlpConfig, model: ModelConfig, tensors: Tensors) -> None:
         self.config = config
-        self.up = Linear.from_tensors(tensors, "up")
-        self.down = Linear.from_tensors(tensors, "down")
+        self.norm = Norm(model.norm, tensors, "norm2")
+        self.up = Linear.from_tensors(tensors, "mlp.up")
+        self.down = Linear.from_tensors(tensors, "mlp.down")
 
-    def add_to(self, x: Floats, norm: Norm, threads: int) -> None:
-        """x += mlp(norm(x)) in place, a block of rows at a time."""
-        for t in range(0, len(x), MLP_ROWS):
-            rows = x[t : t + MLP_ROWS]
-            h = norm(rows, threads)
-            if self.config.kind == "swiglu":
-                h = kernels.swiglu(self.up(h, threads), threads=threads)
-            else:
-                h = self.up(h, threads, activation=self.config.kind)
-            self.down.add_to(rows, h, threads)
+    def add_to(self, x: Floats, threads: int) -> None:
+        """x [T, D] += its MLP, in place."""
+        kernels.add_mlp(
+            x,
+            self.norm.weights,
+            self.up.packed,
+            self.up.bias,
+            self.config.kind,
+            self.down.packed,
+            self.down.bias,
+            threads=threads,
+        )
 
 
 class Block:
@@ -67,10 +69,7 @@ class Block:
         self.config = config
         self.norm1 = Norm(model.norm, tensors, "norm1")
         self.mixer = build_mixer(config.mixer, _under(tensors, "mixer."), model.d_model, cache)
-        self.norm2 = self.mlp = None
-        if config.mlp is not None:
-            self.norm2 = Norm(model.norm, tensors, "norm2")
-            self.mlp = Mlp(config.mlp, _under(tensors, "mlp."))
+        self.mlp = None if config.mlp is None else Mlp(config.mlp, model, tensors)
 
     def extend(self, states: Sequence[Any] | None, x: Floats, ctx: Context) -> None:
         """Adds this layer's contribution to x [T, D] in place."""
@@ -84,17 +83,12 @@ class Block:
                 "this model has a layer that reads the whole sequence at once, so it cannot be "
                 "continued token by token: use logits, hidden or score"
             )
-        if self.mlp is not None and self.norm2 is not None:
-            self.mlp.add_to(x, self.norm2, ctx.threads)
+        if self.mlp is not None:
+            self.mlp.add_to(x, ctx.threads)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its busiest moment."""
-        mixer = self.mixer.buffers(length)
-        if self.config.mlp is None:
-            return mixer
-        widths = 2 if self.config.mlp.kind != "swiglu" else 3
-        mlp = [("MLP activations", 4 * min(length, MLP_ROWS) * widths * self.config.mlp.width)]
-        return max(mixer, mlp, key=lambda rows: sum(size for _, size in rows))
+        return self.mixer.buffers(length)
 
 
 def _under(tensors: Tensors, prefix: str) -> dict[str, Floats]:

@@ -106,6 +106,36 @@ def silu(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
 def glu(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
 def swiglu(x: _F, out: _F | None = None, *, threads: int = 1) -> _F: ...
 
+# token-wise parts of a layer
+class NormWeights:
+    def __init__(self, kind: str, weight: _F, bias: _F | None, eps: float) -> None: ...
+
+def project_conv(
+    x: _F,
+    packed: PackedLinear,
+    bias: _F | None,
+    taps: _F,
+    short_bias: _F | None,
+    tail: _F,
+    parts: int,
+    *,
+    threads: int = 1,
+) -> _F: ...
+def add_tiles(
+    residual: _F, z: _F, packed: PackedLinear, bias: _F | None, *, threads: int = 1
+) -> None: ...
+def add_mlp(
+    x: _F,
+    norm: NormWeights,
+    up: PackedLinear,
+    up_bias: _F | None,
+    kind: str,
+    down: PackedLinear,
+    down_bias: _F | None,
+    *,
+    threads: int = 1,
+) -> None: ...
+
 # attention
 def rotary(
     x: _F, positions: NDArray[np.int64], heads: int, base: float, *, threads: int = 1

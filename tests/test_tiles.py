@@ -81,7 +81,7 @@ def test_wrong_shapes_are_named(kernels: ModuleType) -> None:
         kernels.multiply_tiles(z, z[:, :4])
     with pytest.raises(ValueError, match=r"rows_to_tiles: x has shape \[5\]"):
         kernels.rows_to_tiles(np.zeros(5, np.float32))
-    with pytest.raises(ValueError, match="contiguous rows"):
+    with pytest.raises(ValueError, match="columns of a row next to each other"):
         kernels.rows_to_tiles(np.zeros((6, 6), np.float32)[:, ::2])
     with pytest.raises(ValueError, match="threads is 0"):
         kernels.rows_to_tiles(np.zeros((6, 6), np.float32), threads=0)

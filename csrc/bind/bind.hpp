@@ -9,5 +9,6 @@ namespace py = pybind11;
 void bind_tiles(py::module_& m);
 void bind_conv(py::module_& m);
 void bind_dense(py::module_& m);
+void bind_tokenwise(py::module_& m);
 void bind_attention(py::module_& m);
 void bind_filter(py::module_& m);

@@ -18,7 +18,7 @@ py::array short_conv_py(const FloatArray& x, const FloatArray& taps, const Maybe
   const std::string op = "short_conv";
   ShortConv job{};
   job.x = rows(op, "x", x, -1, -1);
-  const std::int64_t C = job.x.columns, T = job.x.rows;
+  const std::int64_t C = job.x.cols, T = job.x.rows;
   if (parts < 1 || C % parts != 0)
     reject(op, "x has shape " + shape_text(x) + " but needs a multiple of " + std::to_string(parts) + " channels");
   job.parts = parts;

@@ -12,8 +12,8 @@ void check_channels(const std::string& op, const FloatArray& z, const TileView& 
 }
 
 FloatArray rows_to_tiles_py(const FloatArray& x, const MaybeArray& out, int threads) {
-  const RowView from = rows("rows_to_tiles", "x", x, -1, -1);
-  FloatArray z = out_tiles("rows_to_tiles", out, tile_groups(from.columns), from.rows);
+  const ConstRows from = rows("rows_to_tiles", "x", x, -1, -1);
+  FloatArray z = out_tiles("rows_to_tiles", out, tile_groups(from.cols), from.rows);
   const TileView to = tiles("rows_to_tiles", "out", z);
   const int team = thread_count("rows_to_tiles", threads);
   const py::gil_scoped_release release;
@@ -21,11 +21,11 @@ FloatArray rows_to_tiles_py(const FloatArray& x, const MaybeArray& out, int thre
   return z;
 }
 
-FloatArray tiles_to_rows_py(const FloatArray& z, std::int64_t channels, const MaybeArray& out, int threads) {
+FloatArray tiles_to_rows_py(const FloatArray& z, std::int64_t channels, MaybeArray out, int threads) {
   const TileView from = tiles("tiles_to_rows", "z", z);
   check_channels("tiles_to_rows", z, from, channels);
-  FloatArray x = out_rows("tiles_to_rows", out, from.length, channels);
-  const RowView to = rows("tiles_to_rows", "out", x, from.length, channels);
+  FloatArray x = output(out, from.length, channels);
+  const Rows to = writable_rows("tiles_to_rows", "out", x, from.length, channels);
   const int team = thread_count("tiles_to_rows", threads);
   const py::gil_scoped_release release;
   tiles_to_rows(from, to, team);
@@ -33,8 +33,8 @@ FloatArray tiles_to_rows_py(const FloatArray& z, std::int64_t channels, const Ma
 }
 
 FloatArray channels_to_tiles_py(const FloatArray& x, const MaybeArray& out, int threads) {
-  const RowView from = rows("channels_to_tiles", "x", x, -1, -1);
-  FloatArray z = out_tiles("channels_to_tiles", out, tile_groups(from.rows), from.columns);
+  const ConstRows from = rows("channels_to_tiles", "x", x, -1, -1);
+  FloatArray z = out_tiles("channels_to_tiles", out, tile_groups(from.rows), from.cols);
   const TileView to = tiles("channels_to_tiles", "out", z);
   const int team = thread_count("channels_to_tiles", threads);
   const py::gil_scoped_release release;
@@ -42,11 +42,11 @@ FloatArray channels_to_tiles_py(const FloatArray& x, const MaybeArray& out, int 
   return z;
 }
 
-FloatArray tiles_to_channels_py(const FloatArray& z, std::int64_t channels, const MaybeArray& out, int threads) {
+FloatArray tiles_to_channels_py(const FloatArray& z, std::int64_t channels, MaybeArray out, int threads) {
   const TileView from = tiles("tiles_to_channels", "z", z);
   check_channels("tiles_to_channels", z, from, channels);
-  FloatArray x = out_rows("tiles_to_channels", out, channels, from.length);
-  const RowView to = rows("tiles_to_channels", "out", x, channels, from.length);
+  FloatArray x = output(out, channels, from.length);
+  const Rows to = writable_rows("tiles_to_channels", "out", x, channels, from.length);
   const int team = thread_count("tiles_to_channels", threads);
   const py::gil_scoped_release release;
   tiles_to_channels(from, to, team);

@@ -15,6 +15,7 @@ PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
   bind_tiles(m);
   bind_conv(m);
   bind_dense(m);
+  bind_tokenwise(m);
   bind_attention(m);
   bind_filter(m);
 }

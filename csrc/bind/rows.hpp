@@ -1,6 +1,8 @@
 // Reading and making numpy arrays of rows whose rows may lie any distance apart.
 #pragma once
 
+#include <pybind11/stl.h>
+
 #include <optional>
 
 #include "bind/arrays.hpp"

@@ -28,8 +28,6 @@ from ..state import LANES, ConvHistory, ConvState, ConvTail
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
 
-PROJECTION_ROWS = 512  # rows projected at a time: they stay in a second-level cache
-
 
 class Hyena:
     """One Hyena layer. Tensors are named as in docs/formats.md, without the layer prefix."""
@@ -60,10 +58,9 @@ class Hyena:
 
     def new_state(self) -> ConvState:
         """Tail of the short convolution, then one history per long convolution."""
-        channels = (self.config.order + 1) * self.d_model
         return ConvState(
             [ConvHistory(self.d_model, bank.source.taps - 1) for bank in self.banks],
-            ConvTail(self.config.short_taps, channels),
+            self._tail(None),
         )
 
     def extend(
@@ -73,15 +70,35 @@ class Hyena:
 
         Without states every sequence starts empty and nothing is remembered.
         """
-        # Many short pieces share one product; a long piece is projected a block at a time.
-        projected = None if ctx.alone else self.in_proj(x, ctx.threads)
+        if ctx.alone:
+            self._extend_one(None if states is None else states[0], x, ctx, residual)
+            return
+        projected = self.in_proj(x, ctx.threads)  # many short pieces share the products
         for b, first, last in ctx.segments():
             state = None if states is None else states[b]
-            p = None if projected is None else projected[first:last]
-            parts = self._short_conv(state, x[first:last], p, ctx)
+            parts = self._short_conv(projected[first:last], self._tail(state), ctx.threads)
             mixed = self._mix(state, parts, ctx)
             kernels.tiles_to_rows(mixed, self.d_model, out=x[first:last], threads=ctx.threads)
         self.out_proj.add_to(residual, x, ctx.threads)
+
+    def _extend_one(
+        self, state: ConvState | None, x: Floats, ctx: Context, residual: Floats
+    ) -> None:
+        """One sequence, whose projection and mixer output are never in memory as a whole."""
+        parts = kernels.project_conv(
+            x,
+            self.in_proj.packed,
+            self.in_proj.bias,
+            self.short_taps,
+            self.short_bias,
+            self._tail(state).rows,
+            self.config.order + 1,
+            threads=ctx.threads,
+        )
+        mixed = self._mix(state, parts, ctx)
+        kernels.add_tiles(
+            residual, mixed, self.out_proj.packed, self.out_proj.bias, threads=ctx.threads
+        )
 
     def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
         """`extend` of complete sequences; the only form a bidirectional layer has."""
@@ -112,32 +129,20 @@ class Hyena:
                 v = bank.convolve(z, z.shape[1] - n, ctx.threads, skip=skip, post=post, out=v)
         return v
 
-    def _short_conv(
-        self, state: ConvState | None, x: Floats, projected: Floats | None, ctx: Context
-    ) -> Floats:
-        """Rows x [n, D] of one sequence, or their projection -> x_0 .. x_{N-1}, v as tiles
-        [N + 1, G, n, 16]. The projection of a long piece is never whole in memory.
-        """
-        n, parts = len(x), self.config.order + 1
-        tail = state.tail if state else None
-        tail = tail or ConvTail(self.config.short_taps, parts * self.d_model)
-        groups = -(-self.d_model // LANES)
-        # An odd number of rows keeps the distance between tiles off the powers of two.
-        tiles = np.empty((parts, groups, n | 1, LANES), np.float32)[:, :, :n]
-        for t in range(0, n, PROJECTION_ROWS):
-            block = slice(t, t + PROJECTION_ROWS)
-            p = self.in_proj(x[block], ctx.threads) if projected is None else projected[block]
-            kernels.short_conv(
-                p,
-                self.short_taps,
-                self.short_bias,
-                tail.rows,
-                parts=parts,
-                out=tiles[:, :, block],
-                threads=ctx.threads,
-            )
-            tail.push(p)
+    def _short_conv(self, p: Floats, tail: ConvTail, threads: int) -> Floats:
+        """Projected rows p [n, (N+1) D] -> x_0 .. x_{N-1}, v as tiles [N + 1, G, n, 16]."""
+        parts = self.config.order + 1
+        tiles = kernels.short_conv(
+            p, self.short_taps, self.short_bias, tail.rows, parts, threads=threads
+        )
+        tail.push(p)
         return tiles
+
+    def _tail(self, state: ConvState | None) -> ConvTail:
+        """That of the state, or a fresh one where nothing is remembered."""
+        if state is not None and state.tail is not None:
+            return state.tail
+        return ConvTail(self.config.short_taps, (self.config.order + 1) * self.d_model)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak."""
@@ -146,7 +151,6 @@ class Hyena:
         size = kernels.transform_size(2 * length) if self.banks else 0
         return [
             ("gates and values", (order + 1) * row),
-            ("projection block", 4 * min(length, PROJECTION_ROWS) * (order + 1) * self.d_model),
             ("filter spectra", 4 * self.d_model * size),
         ]
 

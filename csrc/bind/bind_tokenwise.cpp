@@ -1,0 +1,135 @@
+// Whole token-wise parts of a layer: projection with short convolution, output, MLP.
+#include "bind/tile_arrays.hpp"
+#include "tokenwise.hpp"
+
+using namespace hyena;
+
+namespace {
+
+/// Parameters of a norm; keeps the arrays they live in.
+struct NormWeights {
+  std::string kind;
+  FloatArray weight;
+  MaybeArray bias;
+  float eps;
+
+  Norm norm(const std::string& op, std::int64_t D) const {
+    return {kind == "rmsnorm", floats(op, "norm weight", weight, {D}),
+            bias ? floats(op, "norm bias", *bias, {D}) : nullptr, eps};
+  }
+};
+
+NormWeights norm_weights(const std::string& kind, const FloatArray& weight, const MaybeArray& bias, float eps) {
+  if (kind != "layernorm" && kind != "rmsnorm")
+    reject("NormWeights", "kind is '" + kind + "' but needs to be layernorm or rmsnorm");
+  return {kind, weight, bias, eps};
+}
+
+Dense dense(const std::string& op, const char* name, const PackedLinear& weight, const MaybeArray& bias) {
+  return {&weight, bias ? floats(op, name, *bias, {weight.out_features()}) : nullptr};
+}
+
+py::array project_conv_py(const FloatArray& x, const PackedLinear& packed, const MaybeArray& bias,
+                          const FloatArray& taps, const MaybeArray& short_bias, FloatArray tail, std::int64_t parts,
+                          int threads) {
+  const std::string op = "project_conv";
+  const ConstRows in = rows(op, "x", x, -1, packed.in_features());
+  const std::int64_t C = packed.out_features(), T = in.rows;
+  if (parts < 1 || C % parts != 0)
+    reject(op, "the projection has " + std::to_string(C) + " channels, no multiple of " + std::to_string(parts));
+  ShortConv job{};
+  job.parts = parts;
+  job.taps = floats(op, "taps", taps, {-1, C});
+  job.short_taps = taps.shape(0);
+  if (job.short_taps < 1) reject(op, "taps has shape " + shape_text(taps) + " but needs at least one row");
+  job.bias = short_bias ? floats(op, "short_bias", *short_bias, {C}) : nullptr;
+  floats(op, "tail", tail, {job.short_taps - 1, C});
+  float* tail_data = tail.mutable_data();
+  const std::int64_t G = tile_groups(C / parts);
+  const FloatArray y = new_tiles(parts * G, T);
+  job.out = tiles(op, "out", y, parts * G, T);
+  const Dense projection = dense(op, "bias", packed, bias);
+  thread_count(op, threads);
+  {
+    const py::gil_scoped_release release;
+    project_conv(in, projection, job, tail_data, threads);
+  }
+  return FloatArray({parts, G, T, std::int64_t{kTile}}, {G * y.strides(0), y.strides(0), y.strides(1), y.strides(2)},
+                    y.data(), y);
+}
+
+void add_tiles_py(FloatArray residual, const FloatArray& z, const PackedLinear& packed, const MaybeArray& bias,
+                  int threads) {
+  const std::string op = "add_tiles";
+  const Rows into = writable_rows(op, "residual", residual, -1, packed.out_features());
+  const TileView from = tiles(op, "z", z, tile_groups(packed.in_features()), into.rows);
+  const Dense out = dense(op, "bias", packed, bias);
+  thread_count(op, threads);
+  const py::gil_scoped_release release;
+  add_tiles(from, out, into, threads);
+}
+
+void add_mlp_py(FloatArray x, const NormWeights& norm, const PackedLinear& up, const MaybeArray& up_bias,
+                const std::string& kind, const PackedLinear& down, const MaybeArray& down_bias, int threads) {
+  const std::string op = "add_mlp";
+  const Rows into = writable_rows(op, "x", x, -1, up.in_features());
+  if (kind != "gelu_tanh" && kind != "gelu_erf" && kind != "swiglu")
+    reject(op, "kind is '" + kind + "' but needs to be gelu_tanh, gelu_erf or swiglu");
+  const Wide act = kind == "swiglu" ? Wide::swiglu : kind == "gelu_erf" ? Wide::gelu_erf : Wide::gelu_tanh;
+  const std::int64_t wide = down.in_features() * (act == Wide::swiglu ? 2 : 1);
+  if (up.out_features() != wide || down.out_features() != into.cols)
+    reject(op, "up has " + std::to_string(up.out_features()) + " outputs but down needs " + std::to_string(wide) +
+                   ", and its own " + std::to_string(down.out_features()) + " outputs must be " +
+                   std::to_string(into.cols));
+  const Norm own = norm.norm(op, into.cols);
+  const Dense first = dense(op, "up_bias", up, up_bias), second = dense(op, "down_bias", down, down_bias);
+  thread_count(op, threads);
+  const py::gil_scoped_release release;
+  add_mlp(into, own, first, act, second, threads);
+}
+
+}  // namespace
+
+void bind_tokenwise(py::module_& m) {
+  py::class_<NormWeights>(m, "NormWeights", py::module_local(), "Parameters of a LayerNorm or RMSNorm.")
+      .def(py::init(&norm_weights), py::arg("kind"), py::arg("weight").noconvert(), py::arg("bias").noconvert(),
+           py::arg("eps"), "kind layernorm or rmsnorm; weight float32 [D], bias float32 [D] or None.");
+
+  m.def("project_conv", &project_conv_py, py::arg("x").noconvert(), py::arg("packed"), py::arg("bias").noconvert(),
+        py::arg("taps").noconvert(), py::arg("short_bias").noconvert(), py::arg("tail").noconvert(), py::arg("parts"),
+        py::kw_only(), py::arg("threads") = 1,
+        R"(short_conv(linear(x)) without the projection ever whole in memory; the same bits.
+
+Args:
+    x: float32 [T, D].
+    packed, bias: the projection to C = parts * width channels.
+    taps, short_bias: float32 [K, C], and [C] or None, as for short_conv.
+    tail: float32 [K - 1, C], the projected rows before x; replaced by those before the next call.
+    parts: chunks of the projection.
+    threads: at most this many threads work.
+
+Returns:
+    tiles float32 [parts, G, T, 16].
+
+Raises:
+    ValueError: shapes that do not fit.)");
+  m.def("add_tiles", &add_tiles_py, py::arg("residual").noconvert(), py::arg("z").noconvert(), py::arg("packed"),
+        py::arg("bias").noconvert(), py::kw_only(), py::arg("threads") = 1,
+        "residual float32 [T, N] += z W^T + bias, in place, for tiles z [G, T, 16] of K channels. Raises\n"
+        "ValueError for other shapes.");
+  m.def("add_mlp", &add_mlp_py, py::arg("x").noconvert(), py::arg("norm"), py::arg("up"),
+        py::arg("up_bias").noconvert(), py::arg("kind"), py::arg("down"), py::arg("down_bias").noconvert(),
+        py::kw_only(), py::arg("threads") = 1,
+        R"(x += down(act(up(norm(x)))) in place, a block of tokens at a time; the bits of the kernels one by one.
+
+Args:
+    x: float32 [T, D], the residual stream.
+    norm: NormWeights.
+    up, up_bias: to the wide layer, [F, D], or [2F, D] for swiglu.
+    kind: gelu_tanh, gelu_erf or swiglu.
+    down, down_bias: back, [D, F].
+    threads: at most this many threads work.
+
+Raises:
+    ValueError: shapes that do not fit, or an unknown kind.)");
+}

@@ -1,0 +1,38 @@
+// The parts of a layer that treat every token alike, a block of tokens at a time.
+//
+// A block goes through product and short convolution, or through norm, product, activation, product,
+// while it is in a second-level cache, on one thread; the wide activations are never in memory as a
+// whole. Few tokens are one block, whose products then share the threads. The bits are those of the
+// kernels one by one.
+#pragma once
+
+#include "linear.hpp"
+#include "shortconv.hpp"
+
+namespace hyena {
+
+struct Norm {
+  bool rms;             // RMSNorm, else LayerNorm
+  const float* weight;  // [D]
+  const float* bias;    // [D] or null
+  float eps;
+};
+
+struct Dense {
+  const PackedLinear* weight;
+  const float* bias;  // [N] or null
+};
+
+enum class Wide { gelu_tanh, gelu_erf, swiglu };
+
+/// job.out = short_conv(x W^T + b), x [T, D]; job.x and job.tail are not read. tail [K - 1, C] holds
+/// the projected rows before x and then the last ones of x. Throws std::bad_alloc before any work.
+void project_conv(ConstRows x, const Dense& in, const ShortConv& job, float* tail, int threads);
+
+/// residual [T, D] += z W^T + b for tiles z [G, T, 16] of `in_features` channels.
+void add_tiles(const TileView& z, const Dense& out, Rows residual, int threads);
+
+/// x [T, D] += down(act(up norm(x))).
+void add_mlp(Rows x, const Norm& norm, const Dense& up, Wide act, const Dense& down, int threads);
+
+}  // namespace hyena

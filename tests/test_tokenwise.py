@@ -1,0 +1,113 @@
+"""Fused token-wise parts: the bits of the kernels one by one, for every length and thread count."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+from conftest import over_threads, rel_l2, strided_rows
+
+from hyena_cpu.reference import tokenwise as reference
+
+LENGTHS = [1, 2, 3, 31, 127, 128, 129, 130, 255, 257, 400]  # around blocks of 128
+D = 24  # a tile and a half
+
+
+def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+@over_threads
+@pytest.mark.parametrize("taps_count", [1, 3, 7])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_project_conv(
+    kernels: ModuleType, rng: np.random.Generator, length: int, taps_count: int, threads: int
+) -> None:
+    x = strided_rows(normal(rng, length, D))
+    weight, bias = normal(rng, 3 * D, D), normal(rng, 3 * D)
+    taps, short_bias = normal(rng, taps_count, 3 * D), normal(rng, 3 * D)
+    tail = normal(rng, taps_count - 1, 3 * D)
+    packed = kernels.PackedLinear(weight)
+
+    projected = kernels.linear(x, packed, bias=bias)
+    want = kernels.short_conv(projected, taps, short_bias, tail, 3)
+    newest = np.concatenate([tail, projected])[len(projected) :]
+
+    own_tail = tail.copy()
+    got = kernels.project_conv(x, packed, bias, taps, short_bias, own_tail, 3, threads=threads)
+    assert np.array_equal(got, want)
+    assert np.array_equal(own_tail, newest)
+    plain = reference.project_conv(x, weight, bias, taps, short_bias, tail, 3)
+    assert rel_l2(got, plain) < 1e-6
+
+
+@over_threads
+@pytest.mark.parametrize("length", LENGTHS)
+def test_add_tiles(
+    kernels: ModuleType, rng: np.random.Generator, length: int, threads: int
+) -> None:
+    rows, residual = normal(rng, length, D), normal(rng, length, 10)
+    weight, bias = normal(rng, 10, D), normal(rng, 10)
+    packed = kernels.PackedLinear(weight)
+    z = kernels.rows_to_tiles(rows)
+    want = kernels.linear(rows, packed, bias=bias, residual=residual)
+    got = residual.copy()
+    kernels.add_tiles(got, z, packed, bias, threads=threads)
+    assert np.array_equal(got, want)
+    assert rel_l2(got, reference.add_tiles(residual, z, weight, bias)) < 1e-6
+
+
+@over_threads
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("kind", ["gelu_tanh", "gelu_erf", "swiglu"])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_add_mlp(
+    kernels: ModuleType,
+    rng: np.random.Generator,
+    length: int,
+    kind: str,
+    norm: str,
+    threads: int,
+) -> None:
+    x, scale = normal(rng, length, D), 1 + 0.1 * normal(rng, D)
+    shift = normal(rng, D) if norm == "layernorm" else None
+    width = 40
+    up = normal(rng, width * (2 if kind == "swiglu" else 1), D)
+    down, up_bias, down_bias = normal(rng, D, width), normal(rng, len(up)), normal(rng, D)
+    first, second = kernels.PackedLinear(up), kernels.PackedLinear(down)
+
+    if norm == "layernorm":
+        h = kernels.layer_norm(x, scale, shift, 1e-5)
+    else:
+        h = kernels.rms_norm(x, scale, 1e-5)
+    if kind == "swiglu":
+        wide = kernels.swiglu(kernels.linear(h, first, bias=up_bias))
+    else:
+        wide = kernels.linear(h, first, bias=up_bias, activation=kind)
+    want = kernels.linear(wide, second, bias=down_bias, residual=x)
+
+    got = x.copy()
+    weights = kernels.NormWeights(norm, scale, shift, 1e-5)
+    kernels.add_mlp(got, weights, first, up_bias, kind, second, down_bias, threads=threads)
+    assert np.array_equal(got, want)
+    plain = reference.add_mlp(x, (norm, scale, shift, 1e-5), up, up_bias, kind, down, down_bias)
+    assert rel_l2(got, plain) < 2e-6
+
+
+def test_misfits_are_named(kernels: ModuleType, rng: np.random.Generator) -> None:
+    square, wide = kernels.PackedLinear(normal(rng, D, D)), kernels.PackedLinear(normal(rng, 40, D))
+    norm = kernels.NormWeights("rmsnorm", normal(rng, D), None, 1e-5)
+    x = normal(rng, 5, D)
+    with pytest.raises(ValueError, match="kind is 'batchnorm'"):
+        kernels.NormWeights("batchnorm", normal(rng, D), None, 1e-5)
+    with pytest.raises(ValueError, match="add_mlp: kind is 'relu'"):
+        kernels.add_mlp(x, norm, square, None, "relu", square, None)
+    with pytest.raises(ValueError, match="up has 40 outputs but down needs 24"):
+        kernels.add_mlp(x, norm, wide, None, "gelu_tanh", square, None)
+    with pytest.raises(ValueError, match="add_tiles: z has shape"):
+        kernels.add_tiles(x, normal(rng, 1, 5, 16), square, None)
+    with pytest.raises(ValueError, match="no multiple of 3"):
+        kernels.project_conv(x, wide, None, normal(rng, 3, 40), None, normal(rng, 2, 40), 3)
+    with pytest.raises(ValueError, match="project_conv: tail has shape"):
+        kernels.project_conv(x, square, None, normal(rng, 3, D), None, normal(rng, 1, D), 3)
