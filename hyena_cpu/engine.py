@@ -26,7 +26,6 @@ Ids = NDArray[np.int32]
 Progress = Callable[[int, int], None]
 
 SPECTRA_BUDGET = 512 << 20  # bytes of transforms kept, unless a smaller max_memory asks for less
-HEAD_ROWS = 1024  # rows of logits made at a time where all of them are not wanted
 
 PROGRESS_ROWS = 256  # calls on fewer tokens are over before anybody wonders
 
@@ -135,8 +134,8 @@ class Engine:
         ids = self.check_ids(ids)
         x = self._run_whole(ids)
         scores = np.empty(len(ids) - 1)
-        for t in range(0, len(scores), HEAD_ROWS):
-            rows = slice(t, min(t + HEAD_ROWS, len(scores)))
+        for t in range(0, len(scores), planner.HEAD_ROWS):
+            rows = slice(t, min(t + planner.HEAD_ROWS, len(scores)))
             logits = self._logits_of(self._normed(x[rows])).astype(np.float64)
             top = logits.max(axis=1)
             total = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
@@ -189,7 +188,8 @@ class Engine:
 
     def extend(self, state: State, ids: ArrayLike) -> Floats:
         """Appends ids to a sequence; float32 [T, V], one row per appended token."""
-        x = self._run([self._own(state)], [self.check_ids(ids)])
+        ids = self.check_ids(ids)
+        x = self._run([self._own(state)], [ids], logits_rows=len(ids))
         logits = self._logits_of(self._normed(x))
         state.logits = logits[-1].copy()
         return logits
@@ -231,7 +231,7 @@ class Engine:
         return np.ascontiguousarray(array, dtype=np.int32)
 
     def check_length(
-        self, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = HEAD_ROWS
+        self, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = 0
     ) -> None:
         """LimitError if a sequence of this length does not fit the model or `max_memory`."""
         limit = self.max_length
@@ -259,12 +259,12 @@ class Engine:
         self._through(self.blocks[:depth], None, x, ctx)
         return x
 
-    def _run(self, states: list[State], pieces: list[Ids]) -> Floats:
+    def _run(self, states: list[State], pieces: list[Ids], *, logits_rows: int = 1) -> Floats:
         """Appends one piece to each state; rows [sum of lengths, D] end to end."""
         starts = [state.position for state in states]
         lengths = [len(piece) for piece in pieces]
         longest = max(s + n for s, n in zip(starts, lengths, strict=True))
-        self.check_length(longest, len(states), new=max(lengths))
+        self.check_length(longest, len(states), new=max(lengths), logits_rows=logits_rows)
         ctx = context(lengths, starts, self.threads, self.compat)
         x = self._embed(np.concatenate(pieces), ctx)
         self._through(self.blocks, states, x, ctx)

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 
 from .errors import LimitError
 
+HEAD_ROWS = 256  # rows of logits made at a time where not all of them are wanted
+LOGPROB_BYTES = 4 + 3 * 8  # a logit, and what its float64 softmax holds of it
+BLOCKS_PER_THREAD = 4 << 20  # bytes: a block of tokens or a tile that a thread is working on
+
 if TYPE_CHECKING:
     from .engine import Engine
 
@@ -38,17 +42,18 @@ class Plan:
 
 
 def plan(
-    model: Engine, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = 1024
+    model: Engine, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = 0
 ) -> Plan:
     """Bytes by buffer for `batch` sequences that reach `length` tokens each.
 
-    `new` of the tokens (None: all) are taken in by the one call that is planned, and at most
-    `logits_rows` rows of logits are held at a time.
+    `new` of the tokens (None: all) are taken in by the one call that is planned, and `logits_rows`
+    rows of logits are returned.
     """
     config = model.config
-    tokens = (length if new is None else new) * batch
+    new = length if new is None else new
+    tokens = new * batch
     busiest = max(
-        (block.buffers(tokens) for block in model.blocks),
+        (block.mixer.buffers(tokens) for block in model.blocks),
         key=lambda rows: sum(size for _, size in rows),
     )
     row = 4 * config.d_model * tokens
@@ -57,10 +62,25 @@ def plan(
             ("residual stream", row),
             ("normalised rows", row),
             *busiest,
-            ("state", sum(block.mixer.state_bytes(length) for block in model.blocks) * batch),
-            ("logits", 4 * config.logits_width * min(tokens, logits_rows)),
+            *_filters(model, new, length),
+            ("state", sum(b.mixer.state_bytes(length, new) for b in model.blocks) * batch),
+            ("logits", 4 * config.logits_width * logits_rows),
+            ("log-probabilities", LOGPROB_BYTES * config.logits_width * min(tokens, HEAD_ROWS)),
+            ("blocks in work", BLOCKS_PER_THREAD * model.threads),
         )
     )
+
+
+def _filters(model: Engine, new: int, length: int) -> list[tuple[str, int]]:
+    """What the long filters hold: networks of implicit ones, transforms kept, one in the making."""
+    banks = [bank for block in model.blocks for bank in block.mixer.banks]
+    sources = {id(bank.source): bank.source for bank in banks}
+    sizes = [bank.bytes_for(new, length) for bank in banks]
+    return [
+        ("filter networks", sum(source.nbytes(length) for source in sources.values())),
+        ("filter transforms", min(sum(kept for kept, _ in sizes), model.spectra.budget)),
+        ("filter in the making", max((passing for _, passing in sizes), default=0)),
+    ]
 
 
 def readable(size: int) -> str:

@@ -108,6 +108,19 @@ class FilterBank:
         reach = min(self.source.taps, size // 2 if start == 0 else seen)
         return self.transform_convolve(z, start, size, reach, threads, out=out, **gates)
 
+    def bytes_for(self, new: int, seen: int) -> tuple[int, int]:
+        """(kept, passing) bytes that `convolve` of `new` rows after `seen` - `new` others needs:
+        what stays for the next call, and what is dropped once it is made.
+        """
+        size = kernels.conv_plan(new, seen - new, self.source.taps)
+        reach = min(self.source.taps, seen if size == 0 or new < seen else size // 2)
+        row = 4 * LANES * self.groups
+        if size == 0:
+            return row * reach, row * reach
+        if row * size <= self._cache.budget // 2:
+            return row * size, 2 * row * reach
+        return 0, max(2 * BLOCK_BYTES, 2 * row // self.groups * size)
+
     def transform_convolve(
         self,
         z: Floats,

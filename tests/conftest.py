@@ -13,10 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import hyena_cpu
 from hyena_cpu import kernels as _kernels
 
 EPS = float(np.finfo(np.float32).eps)
 GOLDEN = Path(__file__).parent / "golden"
+# Where the package under test is: the installed one, or the source tree of an in-place build.
+PACKAGE_HOME = Path(hyena_cpu.__file__).parents[1]
 
 over_threads = pytest.mark.parametrize("threads", [1, 2, 3])
 

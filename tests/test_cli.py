@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import PACKAGE_HOME
 
 HERE = Path(__file__).parent
 CASES = HERE / "cases"
-ROOT = HERE.parent
 
 SAYS = {"script": "hello", "prompt_length": 2, "eos": 250}
 DNA = {"kind": "dna", "vocab_size": 12, "logits_width": 16}
@@ -23,7 +23,7 @@ COMMANDS = ["generate", "score", "tokenize", "info", "convert"]
 
 def environment(**changes: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("HYENA_CPU", "NO_COLOR"))}
-    return {**kept, "PYTHONPATH": str(ROOT), **changes}
+    return {**kept, "PYTHONPATH": str(PACKAGE_HOME), **changes}
 
 
 def program(*args: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import PACKAGE_HOME
 
-ROOT = Path(__file__).parent.parent
-SHARED = Path(os.environ.get("HYENA_CPU_SHARED", ROOT.parent / "shared"))
-ASSETS = ROOT / "hyena_cpu" / "assets" / "tiny-en"
+SHARED = Path(os.environ.get("HYENA_CPU_SHARED", Path(__file__).parents[2] / "shared"))
+ASSETS = PACKAGE_HOME / "hyena_cpu" / "assets" / "tiny-en"
 ALICE = SHARED / "data" / "canterbury_text" / "alice29.txt"
 PROMPT = "It was the best of times"
 
@@ -29,7 +29,9 @@ def command(*args: str) -> list[str]:
 
 
 def program(*args: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(command(*args), capture_output=True, cwd=ROOT, timeout=300, **settings)
+    return subprocess.run(
+        command(*args), capture_output=True, cwd=PACKAGE_HOME, timeout=300, **settings
+    )
 
 
 def test_text() -> None:
@@ -105,7 +107,9 @@ def test_bits_per_byte_of_an_unseen_book_are_those_of_pytorch() -> None:
 
 def test_ctrl_c() -> None:
     args = command("generate", PROMPT, "-n", "1000000")
-    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as run:
+    with subprocess.Popen(
+        args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PACKAGE_HOME
+    ) as run:
         assert run.stdout is not None
         begin = run.stdout.read(20)
         run.send_signal(signal.SIGINT)
@@ -117,7 +121,9 @@ def test_ctrl_c() -> None:
 
 def test_closed_pipe() -> None:
     args = command("generate", PROMPT, "-n", "1000000", "-q")
-    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as run:
+    with subprocess.Popen(
+        args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PACKAGE_HOME
+    ) as run:
         assert run.stdout is not None
         assert run.stderr is not None
         run.stdout.read(20)

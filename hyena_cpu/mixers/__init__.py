@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..config import AttentionConfig, H3ConvConfig, HyenaConfig, LongConvConfig, MixerConfig
 from ..context import Context
-from ..spectra import SpectraCache
+from ..spectra import FilterBank, SpectraCache
 from ..state import LayerState
 from .attention import Attention
 from .explicit import H3Conv, LongConv
@@ -32,6 +32,7 @@ class Mixer(Protocol):
     """What a layer needs of its operator."""
 
     causal: bool
+    banks: list[FilterBank]  # its long filters
 
     def new_state(self) -> LayerState:
         """State of a sequence that has not begun."""
@@ -45,10 +46,10 @@ class Mixer(Protocol):
         """The same for complete sequences, nothing remembered."""
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its peak."""
+        """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state that has taken in `length` tokens and grows on."""
+    def state_bytes(self, length: int, new: int) -> int:
+        """Bytes of one state after `length` tokens, the last `new` in one call, that grows on."""
 
 
 _MIXERS: dict[type, Any] = {

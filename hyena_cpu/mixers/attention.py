@@ -7,6 +7,7 @@ second half (Su et al. 2021), angles in float64.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from .. import kernels
 from ..config import AttentionConfig
 from ..context import Context
 from ..linear import Linear
-from ..spectra import SpectraCache
+from ..spectra import FilterBank, SpectraCache
 from ..state import KEY_BLOCK, KVCache
 
 Floats = NDArray[np.float32]
@@ -25,6 +26,7 @@ class Attention:
     """One attention layer: qkv [3 D, D] rows ordered q, k, v, each head-major."""
 
     causal = True
+    banks: ClassVar[list[FilterBank]] = []
 
     def __init__(
         self,
@@ -76,12 +78,12 @@ class Attention:
         self.extend(None, x, ctx, residual)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its peak."""
+        """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * length
         return [("projections", 3 * row), ("keys and values", 2 * row)]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state that has taken in `length` tokens and grows on."""
-        window = self.config.window
-        seen = length if window is None else min(length, window + KEY_BLOCK)
-        return 2 * (2 * 4 * self.d_model * seen)
+    def state_bytes(self, length: int, new: int) -> int:
+        """Bytes of one state after `length` tokens, the last `new` in one call, that grows on."""
+        sight = length if self.config.window is None else self.config.window + KEY_BLOCK
+        rows = max(2 * min(length, sight), new + min(length - new, sight))
+        return 2 * 4 * self.d_model * rows

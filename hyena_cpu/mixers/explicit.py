@@ -69,19 +69,17 @@ class LongConv:
         self.extend(None, x, ctx, residual)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its peak."""
+        """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * length
         copies = len(self.banks)
-        size = kernels.transform_size(2 * length)
         return [
             ("convolutions", (2 + copies) * row),
             ("mixer output", 3 * row),
-            ("filter spectra", 4 * self.d_model * copies * size),
         ]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state that has taken in `length` tokens and grows on."""
-        return history_bytes(self.banks[0], length)
+    def state_bytes(self, length: int, new: int) -> int:
+        """Bytes of one state after `length` tokens, the last `new` in one call, that grows on."""
+        return history_bytes(self.banks[0], length, new)
 
 
 class H3Conv:
@@ -128,19 +126,17 @@ class H3Conv:
         self.extend(None, x, ctx, residual)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its peak."""
+        """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * length
-        size = kernels.transform_size(2 * length)
         return [
             ("projections", 3 * row),
             ("convolutions", 5 * row),
             ("mixer output", 2 * row),
-            ("filter spectra", 2 * 4 * self.d_model * size),
         ]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state that has taken in `length` tokens and grows on."""
-        return sum(history_bytes(bank, length) for bank in self.banks)
+    def state_bytes(self, length: int, new: int) -> int:
+        """Bytes of one state after `length` tokens, the last `new` in one call, that grows on."""
+        return sum(history_bytes(bank, length, new) for bank in self.banks)
 
 
 def _banks(

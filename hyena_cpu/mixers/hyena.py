@@ -145,24 +145,21 @@ class Hyena:
         return ConvTail(self.config.short_taps, (self.config.order + 1) * self.d_model)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its peak."""
-        row = 4 * self.d_model * length
-        order = self.config.order
-        size = kernels.transform_size(2 * length) if self.banks else 0
-        return [
-            ("gates and values", (order + 1) * row),
-            ("filter spectra", 4 * self.d_model * size),
-        ]
+        """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
+        groups = -(-self.d_model // LANES)
+        return [("gates and values", 4 * LANES * groups * length * (self.config.order + 1))]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state that has taken in `length` tokens and grows on."""
+    def state_bytes(self, length: int, new: int) -> int:
+        """Bytes of one state after `length` tokens, the last `new` in one call, that grows on."""
         tail = 4 * (self.config.short_taps - 1) * (self.config.order + 1) * self.d_model
-        return tail + sum(history_bytes(bank, length) for bank in self.banks)
+        return tail + sum(history_bytes(bank, length, new) for bank in self.banks)
 
 
-def history_bytes(bank: FilterBank, length: int) -> int:
-    """Bytes of one convolution's history after `length` tokens; it doubles as it grows."""
-    return 2 * bank.groups * LANES * 4 * min(length, bank.source.taps)
+def history_bytes(bank: FilterBank, length: int, new: int) -> int:
+    """Bytes of one convolution's history after `length` tokens, `new` at once; it doubles."""
+    reach = bank.source.taps - 1
+    rows = max(2 * min(length, reach), new + min(length - new, reach))
+    return 4 * LANES * bank.groups * rows
 
 
 def pad_lanes(values: Floats) -> Floats:
