@@ -58,6 +58,4 @@ class TorchHyenaDna:
         return F.linear(x, self.t[f"{name}.weight"], self.t[f"{name}.bias"])
 
     def norm(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        return F.layer_norm(
-            x, x.shape[-1:], self.t[f"{name}.weight"], self.t[f"{name}.bias"], 1e-5
-        )
+        return F.layer_norm(x, x.shape[-1:], self.t[f"{name}.weight"], self.t[f"{name}.bias"], 1e-5)
