@@ -71,6 +71,7 @@ std::int64_t add_chains(Sum& sum, const float* taps, const float* w, std::int64_
 void convolve(const GatedConv& job, const TileView& taps, std::int64_t g, int lane, const float* w) {
   const std::int64_t K = taps.length, S = job.z.length;
   const float* h = taps.group(g) + lane;
+  const GatedLanes<kLanes> gated(job, g, lane);
   const auto lags = [K](std::int64_t t) { return std::min(K, t + 1); };
   std::int64_t t = job.start;
   for (; t + kOutputs <= S; t += kOutputs) {
@@ -79,14 +80,14 @@ void convolve(const GatedConv& job, const TileView& taps, std::int64_t g, int la
     add_chains(sums, h, w + t * kTile, chains);
     for (int r = 0; r < kOutputs; r++) {
       sums[r].add_lags(h, w + (t + r) * kTile, chains * kChain, lags(t + r));
-      store_gated<kLanes>(job, g, t + r, lane, sums[r].result());
+      gated.finish(t + r, sums[r].result());
     }
   }
   for (; t < S; t++) {
     Sum sum;
     const std::int64_t chains = add_chains(sum, h, w + t * kTile, lags(t) / kChain);
     sum.add_lags(h, w + t * kTile, chains * kChain, lags(t));
-    store_gated<kLanes>(job, g, t, lane, sum.result());
+    gated.finish(t, sum.result());
   }
 }
 
@@ -103,9 +104,10 @@ void direct_conv(const GatedConv& job, const TileView& taps, int threads) {
     const float* w = job.z.group(g);
     if (job.pre.data != nullptr) {
       float* rows = gated[worker].get();
-      for (std::int64_t t = first; t < S; t++)
-        for (int lane = 0; lane < kTile; lane += kLanes)
-          store(rows + (t - first) * kTile + lane, gated_input<kLanes>(job, g, t, lane));
+      for (int lane = 0; lane < kTile; lane += kLanes) {
+        const GatedLanes<kLanes> gated(job, g, lane);
+        for (std::int64_t t = first; t < S; t++) store(rows + (t - first) * kTile + lane, gated.input(t));
+      }
       w = rows - first * kTile;
     }
     for (int lane = 0; lane < kTile; lane += kLanes) convolve(job, taps, g, lane, w + lane);

@@ -15,21 +15,37 @@ struct GatedConv {
   TileView pre, post, out;
 };
 
-/// Row t of w, lanes [lane, lane + L), in group g.
+/// Lanes [lane, lane + L) of group g of such a job. Pointers are kept by value: read through the job
+/// they would be loaded again after every store.
 template <int L>
-inline vec<L> gated_input(const GatedConv& job, std::int64_t g, std::int64_t t, int lane) {
-  const std::int64_t at = t * kTile + lane;
-  const vec<L> z = load<L>(job.z.group(g) + at);
-  return job.pre.data == nullptr ? z : load<L>(job.pre.group(g) + at) * z;
-}
+class GatedLanes {
+ public:
+  GatedLanes(const GatedConv& job, std::int64_t g, int lane)
+      : z_(job.z.group(g) + lane),
+        pre_(job.pre.data == nullptr ? nullptr : job.pre.group(g) + lane),
+        post_(job.post.data == nullptr ? nullptr : job.post.group(g) + lane - job.start * kTile),
+        skip_(job.skip == nullptr ? nullptr : job.skip + g * kTile + lane),
+        out_(job.out.group(g) + lane - job.start * kTile) {}
 
-/// Stores the outputs of row t >= start from its sums c.
-template <int L>
-inline void store_gated(const GatedConv& job, std::int64_t g, std::int64_t t, int lane, vec<L> c) {
-  const std::int64_t at = (t - job.start) * kTile + lane;
-  if (job.skip != nullptr) c = fma(load<L>(job.skip + g * kTile + lane), gated_input<L>(job, g, t, lane), c);
-  if (job.post.data != nullptr) c = load<L>(job.post.group(g) + at) * c;
-  store(job.out.group(g) + at, c);
-}
+  /// Row t of w.
+  vec<L> input(std::int64_t t) const {
+    const vec<L> z = load<L>(z_ + t * kTile);
+    return pre_ == nullptr ? z : load<L>(pre_ + t * kTile) * z;
+  }
+  /// Stores the outputs of row t >= start from its sums c.
+  void finish(std::int64_t t, vec<L> c) const {
+    if (skip_ != nullptr) c = fma(load<L>(skip_), input(t), c);
+    gate(t, c);
+  }
+  /// The same where c has the skip.
+  void gate(std::int64_t t, vec<L> c) const {
+    if (post_ != nullptr) c = load<L>(post_ + t * kTile) * c;
+    store(out_ + t * kTile, c);
+  }
+
+ private:
+  const float *z_, *pre_, *post_, *skip_;
+  float* out_;
+};
 
 }  // namespace hyena

@@ -2,136 +2,135 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
-#include <vector>
 
-#include "aligned.hpp"
+#include "modular_leaves.hpp"
 #include "parallel.hpp"
+#include "rowconv.hpp"
+#include "scratch.hpp"
+#include "transpose.hpp"
 
 namespace hyena {
 namespace {
 
-/// Lanes that one transform of this size runs on: fewer when its buffers would outgrow the caches.
-int transform_lanes(std::int64_t size) {
-  const int wanted = size <= 8192 ? 16 : size <= 32768 ? 8 : 4;
-  return std::min(wanted, kLanes);
-}
+/// Whether a vector holds neighbouring times of one channel, as in rowconv.cpp, and not one time of
+/// kLanes channels. By channel a tile is transposed on both sides and a leaf has 1.4 times the work,
+/// but the rows worked on are 16 times smaller: from here on those of 16 channels pass through main
+/// memory at every level near the top (measured at M = 2^21: 13 against 19 ms a channel).
+constexpr bool by_channel(std::int64_t size) { return size >= (kLanes == 16 ? 1 << 18 : 1 << 20); }
 
-/// Two arrays [N] for every worker, allocated before the threads start.
-template <int L>
-struct Scratch {
-  Scratch(std::int64_t points, int team) : points(points) {
-    for (int worker = 0; worker < team; worker++) arrays.push_back(aligned_array<Complex<L>>(2 * points));
-  }
-  Complex<L>* data(int worker) const { return arrays[worker].get(); }
-  Complex<L>* work(int worker) const { return arrays[worker].get() + points; }
-  std::int64_t points;
-  std::vector<AlignedArray<Complex<L>>> arrays;
-};
+/// Times in whole vectors, and the distance between the channels of an unpacked tile: not a power of two.
+std::int64_t whole_vectors(std::int64_t length) { return (length + kLanes - 1) / kLanes * kLanes; }
+std::int64_t channel_stride(std::int64_t length) { return whole_vectors(length) + kTile; }
 
-/// x[t] = (w(t) + i w(t + N)) twist(t) for the real sequence w(0 .. length), zero beyond.
-template <int L, class Input>
-void load_twisted(const RealTransform& plan, std::int64_t length, Input&& w, Complex<L>* x) {
-  const std::int64_t N = plan.points(), both = std::max<std::int64_t>(0, length - N), real = std::min(length, N);
-  const float* twist = plan.twist();
-  for (std::int64_t t = 0; t < both; t++) {
-    const vec<L> re = w(t), im = w(t + N), c = splat<L>(twist[2 * t]), s = splat<L>(twist[2 * t + 1]);
-    x[t] = {fma(re, c, -(im * s)), fma(re, s, im * c)};
-  }
-  for (std::int64_t t = both; t < real; t++) {
-    const vec<L> re = w(t);
-    x[t] = {re * twist[2 * t], re * twist[2 * t + 1]};
-  }
-  std::fill(x + real, x + N, Complex<L>{});
-}
-
-/// Calls y(t, value) for the real sequence of x at times [start, length).
-template <int L, class Output>
-void store_untwisted(const RealTransform& plan, const Complex<L>* x, std::int64_t start, std::int64_t length,
-                     Output&& y) {
-  const std::int64_t N = plan.points();
-  const float* twist = plan.twist();
-  for (std::int64_t t = start; t < std::min(length, N); t++)
-    y(t, fma(x[t].re, splat<L>(twist[2 * t]), x[t].im * twist[2 * t + 1]));
-  for (std::int64_t t = std::max(start, N); t < length; t++)
-    y(t, fma(x[t - N].im, splat<L>(twist[2 * (t - N)]), -(x[t - N].re * twist[2 * (t - N) + 1])));
-}
-
-/// x *= filter [N, 2, L].
-template <int L>
-void multiply(Complex<L>* x, const float* filter, std::int64_t points) {
-  for (std::int64_t k = 0; k < points; k++, filter += 2 * L) {
-    const vec<L> re = x[k].re, im = x[k].im, hr = load<L>(filter), hi = load<L>(filter + L);
-    x[k] = {fma(re, hr, -(im * hi)), fma(re, hi, im * hr)};
+/// channels [kLanes, stride] = the rows row(t) for t < length, then zeros to whole vectors.
+template <class Row>
+void unpack(std::int64_t length, Row row, float* channels, std::int64_t stride) {
+  for (std::int64_t t = 0; t < length; t += kLanes) {
+    vf square[kLanes];
+    const bool whole = t + kLanes <= length;
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; r++) square[r] = whole || t + r < length ? row(t + r) : vf{};
+    transpose<kLanes>(square);
+#pragma GCC unroll 16
+    for (int c = 0; c < kLanes; c++) store(channels + c * stride + t, square[c]);
   }
 }
 
-/// A piece is one sub-tile of L lanes; its spectrum is [N, 2, L], sub-tiles in order in a group.
-template <int L>
-void spectrum_lanes(const TileView& taps, const TileView& out, int threads) {
-  const std::shared_ptr<const RealTransform> plan = transform_plan(out.length);
-  const std::int64_t N = plan->points(), parts = kTile / L, pieces = out.groups * parts;
-  const Scratch<L> scratch(N, workers(pieces, threads));
-  const float scale = 1.0f / static_cast<float>(N);
-  parallel_for(pieces, threads, [&](std::int64_t piece, int worker) {
+/// Calls y(t, value) for t in [begin, end) of channels [kLanes, stride].
+template <class Output>
+void pack(const float* channels, std::int64_t stride, std::int64_t begin, std::int64_t end, Output y) {
+  for (std::int64_t t = begin / kLanes * kLanes; t < end; t += kLanes) {
+    vf square[kLanes];
+#pragma GCC unroll 16
+    for (int c = 0; c < kLanes; c++) square[c] = load(channels + c * stride + t);
+    transpose<kLanes>(square);
+    const bool whole = t >= begin && t + kLanes <= end;
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; r++)
+      if (whole || (t + r >= begin && t + r < end)) y(t + r, square[r]);
+  }
+}
+
+void spectrum_by_time(const TileView& taps, const TileView& out, int threads) {
+  constexpr int L = kLanes, parts = kTile / L;
+  const auto plan = modular_plan(out.length, 1);
+  const float scale = 1.0f / static_cast<float>(plan->points());
+  parallel_for(out.groups * parts, threads, [&](std::int64_t piece, int) {
     const std::int64_t g = piece / parts, part = piece % parts;
     const float* from = taps.group(g) + part * L;
-    Complex<L>* x = scratch.data(worker);
-    load_twisted<L>(*plan, taps.length, [&](std::int64_t t) { return scale * load<L>(from + t * kTile); }, x);
-    plan->forward<L>(x, scratch.work(worker));
-    std::memcpy(out.group(g) + part * out.length * L, x, N * sizeof(Complex<L>));
+    modular_transform<L>(*plan, ChannelLeaf<L>{*plan}, out.group(g) + part * out.length * L, taps.length,
+                         [=](std::int64_t t) { return scale * load<L>(from + t * kTile); });
   });
 }
 
-template <int L>
-void long_conv_lanes(const GatedConv& job, const TileView& spectrum, int threads) {
-  const std::shared_ptr<const RealTransform> plan = transform_plan(spectrum.length);
-  const std::int64_t N = plan->points(), parts = kTile / L, pieces = job.z.groups * parts;
-  const Scratch<L> scratch(N, workers(pieces, threads));
+void spectrum_by_channel(const TileView& taps, const TileView& out, int threads) {
+  const auto plan = row_plan(out.length);
+  const std::int64_t stride = channel_stride(taps.length);
+  const Scratch channels(kTile * stride, workers(out.groups, threads));
+  parallel_for(out.groups, threads, [&](std::int64_t g, int worker) {
+    float* w = channels.of(worker);
+    for (int lane = 0; lane < kTile; lane += kLanes) {
+      const float* from = taps.group(g) + lane;
+      unpack(taps.length, [=](std::int64_t t) { return load(from + t * kTile); }, w + lane * stride, stride);
+    }
+    for (int c = 0; c < kTile; c++) transform_row(*plan, w + c * stride, taps.length, out.group(g) + c * out.length);
+  });
+}
+
+void conv_by_time(const GatedConv& job, const TileView& spectrum, int threads) {
+  constexpr int L = kLanes, parts = kTile / L;
+  const auto plan = modular_plan(spectrum.length, 1);
+  const std::int64_t pieces = job.z.groups * parts;
+  const Scratch rows(2 * L * plan->rows(), workers(pieces, threads));
   parallel_for(pieces, threads, [&](std::int64_t piece, int worker) {
     const std::int64_t g = piece / parts, part = piece % parts;
-    const int lane = static_cast<int>(part) * L;
-    Complex<L>* x = scratch.data(worker);
-    load_twisted<L>(*plan, job.z.length, [&](std::int64_t t) { return gated_input<L>(job, g, t, lane); }, x);
-    plan->forward<L>(x, scratch.work(worker));
-    multiply<L>(x, spectrum.group(g) + part * spectrum.length * L, N);
-    plan->backward<L>(x, scratch.work(worker));
-    store_untwisted<L>(*plan, x, job.start, job.z.length,
-                       [&](std::int64_t t, vec<L> c) { store_gated<L>(job, g, t, lane, c); });
+    const GatedLanes<L> lanes(job, g, static_cast<int>(part) * L);
+    modular_product<L>(
+        *plan, ChannelLeaf<L>{*plan}, rows.of(worker), spectrum.group(g) + part * spectrum.length * L, job.z.length,
+        [=](std::int64_t t) { return lanes.input(t); }, job.start, job.z.length,
+        [=](std::int64_t t, vec<L> c) { lanes.finish(t, c); });
   });
 }
 
-/// f<L>() with the lanes of this size, among those the build has.
-template <class F>
-void with_lanes(std::int64_t size, F&& f) {
-  switch (transform_lanes(size)) {
-#if defined(__AVX512F__)
-    case 16:
-      return f(std::integral_constant<int, 16>{});
-#endif
-#if defined(__AVX2__)
-    case 8:
-      return f(std::integral_constant<int, 8>{});
-#endif
-    default:
-      return f(std::integral_constant<int, 4>{});
-  }
+/// The skip is added while a channel is unpacked: w is in the cache there.
+void conv_by_channel(const GatedConv& job, const TileView& spectrum, int threads) {
+  const auto plan = row_plan(spectrum.length);
+  const std::int64_t S = job.z.length, stride = channel_stride(S);
+  const int team = workers(job.z.groups, threads);
+  const Scratch channels(kTile * stride, team), rows(spectrum.length, team);
+  parallel_for(job.z.groups, threads, [&](std::int64_t g, int worker) {
+    float* w = channels.of(worker);
+    for (int lane = 0; lane < kTile; lane += kLanes) {
+      const GatedLanes<kLanes> lanes(job, g, lane);
+      unpack(S, [=](std::int64_t t) { return lanes.input(t); }, w + lane * stride, stride);
+    }
+    for (int c = 0; c < kTile; c++) {
+      float* row = w + c * stride;
+      const float skip = job.skip == nullptr ? 0.0f : job.skip[g * kTile + c];
+      const GatedRow whole{row, nullptr, nullptr, skip, row, job.start, whole_vectors(S)};
+      convolve_row(*plan, whole, spectrum.group(g) + c * spectrum.length, rows.of(worker));
+    }
+    for (int lane = 0; lane < kTile; lane += kLanes) {
+      const GatedLanes<kLanes> lanes(job, g, lane);
+      pack(w + lane * stride, stride, job.start, S, [=](std::int64_t t, vf y) { lanes.gate(t, y); });
+    }
+  });
 }
 
 }  // namespace
 
 void spectrum(const TileView& taps, const TileView& out, int threads) {
-  with_lanes(out.length, [&](auto lanes) { spectrum_lanes<lanes>(taps, out, threads); });
+  by_channel(out.length) ? spectrum_by_channel(taps, out, threads) : spectrum_by_time(taps, out, threads);
 }
 
 void long_conv(const GatedConv& job, const TileView& spectrum, int threads) {
-  with_lanes(spectrum.length, [&](auto lanes) { long_conv_lanes<lanes>(job, spectrum, threads); });
+  by_channel(spectrum.length) ? conv_by_channel(job, spectrum, threads) : conv_by_time(job, spectrum, threads);
 }
 
 std::int64_t conv_plan(std::int64_t added, std::int64_t history, std::int64_t taps) {
-  // kCrossover M log2 M multiply-adds of direct sums cost as much as one convolution of size M,
-  // measured within 15 % for M = 256 .. 81,920, with and without history.
-  constexpr double kCrossover = kLanes == 16 ? 7.0 : kLanes == 8 ? 4.0 : 2.0;
+  // kCrossover M log2 M multiply-adds of direct sums cost as much as one convolution of size M:
+  // 2.6 to 4.5 measured at M = 512 .. 32,768 with 16 lanes, 2.3 to 3.5 with 8, 1.4 to 2.2 with 4.
+  constexpr double kCrossover = kLanes >= 8 ? 3.0 : 1.8;
   const std::int64_t length = history + added, lags = std::min(taps, length);
   if (added == 1) return 0;
   const std::int64_t size = transform_size(std::max(length, added + lags - 1));

@@ -1,11 +1,11 @@
 // Convolution with a long filter through a transform: gates and skip fused into load and store.
 //
-// Spectra are opaque outside longconv.cpp, and transform_size and conv_plan decide every size,
-// so another transform can take this one's place behind the same four functions.
+// Spectra are opaque outside longconv.cpp: two engines lay them out in their own ways, and which one
+// serves a size is fixed by the size and the build.
 #pragma once
 
 #include "gatedconv.hpp"
-#include "rfft.hpp"
+#include "modular.hpp"
 
 namespace hyena {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "parallel.hpp"
+#include "transpose.hpp"
 
 namespace hyena {
 namespace {
@@ -12,33 +13,11 @@ constexpr std::int64_t kRows = 64;
 // Times of one piece where a piece holds a single group: 64 KiB of tile rows.
 constexpr std::int64_t kTimes = 1024;
 
-/// Elements a0 b0 a1 b1 ... of the lower (upper) halves of a and b.
-template <int L>
-inline vec<L> zip_low(vec<L> a, vec<L> b) {
-  if constexpr (L == 4) return __builtin_shufflevector(a, b, 0, 4, 1, 5);
-  if constexpr (L == 8) return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-  if constexpr (L == 16) return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-}
-template <int L>
-inline vec<L> zip_high(vec<L> a, vec<L> b) {
-  if constexpr (L == 4) return __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  if constexpr (L == 8) return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-  if constexpr (L == 16)
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-}
-
-/// to[j][i] = from[i][j] for a square of kLanes. Zipping row i with row i + kLanes / 2 rotates the
-/// bits of the index pair (i, j) by one place; log2(kLanes) rounds exchange i and j.
+/// to[j][i] = from[i][j] for a square of kLanes.
 inline void transpose_square(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride) {
-  vf row[kLanes], next[kLanes];
+  vf row[kLanes];
   for (int i = 0; i < kLanes; i++) row[i] = load(from + i * from_stride);
-  for (int width = kLanes; width > 1; width /= 2) {
-    for (int i = 0; i < kLanes / 2; i++) {
-      next[2 * i] = zip_low<kLanes>(row[i], row[i + kLanes / 2]);
-      next[2 * i + 1] = zip_high<kLanes>(row[i], row[i + kLanes / 2]);
-    }
-    for (int i = 0; i < kLanes; i++) row[i] = next[i];
-  }
+  transpose<kLanes>(row);
   for (int i = 0; i < kLanes; i++) store(to + i * to_stride, row[i]);
 }
 

@@ -14,7 +14,7 @@ from .context import Context
 from .errors import ModelError
 from .linear import Linear
 from .mixers import build_mixer
-from .spectra import SpectraCache
+from .online_taps import Convolutions
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
@@ -64,11 +64,13 @@ class Block:
     """One layer of the residual stream."""
 
     def __init__(
-        self, config: LayerConfig, model: ModelConfig, tensors: Tensors, cache: SpectraCache
+        self, config: LayerConfig, model: ModelConfig, tensors: Tensors, convolutions: Convolutions
     ) -> None:
         self.config = config
         self.norm1 = Norm(model.norm, tensors, "norm1")
-        self.mixer = build_mixer(config.mixer, _under(tensors, "mixer."), model.d_model, cache)
+        self.mixer = build_mixer(
+            config.mixer, _under(tensors, "mixer."), model.d_model, convolutions
+        )
         self.mlp = None if config.mlp is None else Mlp(config.mlp, model, tensors)
 
     def extend(self, states: Sequence[Any] | None, x: Floats, ctx: Context) -> None:

@@ -17,7 +17,7 @@ from .config import ModelConfig
 from .context import Context, context
 from .errors import InputError, LimitError, ModelError
 from .linear import Linear
-from .spectra import SpectraCache
+from .online_taps import Convolutions
 from .state import State
 from .weights import Weights
 
@@ -63,11 +63,11 @@ class Engine:
             raise InputError(f"compat {unknown[0]!r} is not known; known: {', '.join(COMPAT)}")
         self.num_parameters = sum(t.size for t in tensors.values())
         budget = SPECTRA_BUDGET if max_memory is None else min(SPECTRA_BUDGET, max_memory // 4)
-        self.spectra = SpectraCache(budget)
+        self.convolutions = Convolutions(budget, config.max_length)
         self._embedding = tensors["embedding.weight"]
         self._positions = tensors.get("positions.weight")
         self.blocks = [
-            Block(layer, config, _layer_tensors(tensors, i), self.spectra)
+            Block(layer, config, _layer_tensors(tensors, i), self.convolutions)
             for i, layer in enumerate(config.layers)
         ]
         self._norm = Norm(config.norm, tensors, "norm")

@@ -1,5 +1,6 @@
 """Types of the compiled kernels; what each does is in its docstring and in `reference/`."""
 
+from collections.abc import Sequence
 from types import ModuleType
 
 import numpy as np
@@ -38,6 +39,18 @@ def long_conv(
     *,
     threads: int = 1,
 ) -> _F: ...
+def row_spectrum(taps: _F, size: int, *, threads: int = 1) -> _F: ...
+def row_conv(
+    z: _F,
+    spectrum: _F,
+    skip: _F | None = None,
+    pre: _F | None = None,
+    post: _F | None = None,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
+def pocket_conv(z: _F, taps: _F, size: int) -> _F: ...
 def direct_conv(
     z: _F,
     taps: _F,
@@ -55,6 +68,67 @@ def short_conv(
     bias: _F | None,
     tail: _F,
     parts: int,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
+
+# the online convolution
+def tile_plan(horizon: int, taps: int) -> tuple[int, int, bool]: ...
+def future_fill(z: _F, taps: _F, out: _F, ahead: int = 0, *, threads: int = 1) -> None: ...
+
+class OnlineFilter:
+    def __init__(
+        self,
+        taps: _F,
+        total: int,
+        top: int,
+        smaller: OnlineFilter | None = None,
+        *,
+        threads: int = 1,
+    ) -> None: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def taps(self) -> int: ...
+    @property
+    def top(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+class OnlineState:
+    def __init__(
+        self, filter: OnlineFilter, horizon: int, first_unit: int, future: _F | None = None
+    ) -> None: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def endless(self) -> bool: ...
+    @property
+    def room(self) -> int: ...
+    @property
+    def oldest(self) -> int: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def future(self) -> _F | None: ...
+    def inputs(self, first: int, last: int) -> _F: ...
+    def resume(self, first: int, inputs: _F) -> None: ...
+    def rewind(self, position: int) -> None: ...
+    def slide(self) -> None: ...
+    def fork(self) -> OnlineState: ...
+
+def online_conv(
+    states: Sequence[OnlineState],
+    counts: Sequence[int],
+    z: _F,
+    skip: _F | None = None,
+    pre: _F | None = None,
+    post: _F | None = None,
     out: _F | None = None,
     *,
     threads: int = 1,

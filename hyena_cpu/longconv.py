@@ -17,8 +17,9 @@ from .threads import default_threads
 FloatArray = npt.NDArray[np.float32]
 LANES = 16
 
-# Spectra kept per operator: a model sees few lengths, and one spectrum is as large as two inputs.
-_KEPT_SPECTRA = 4
+# Forms of the filter kept per operator: a model sees few lengths, and one spectrum is as large as
+# two inputs.
+_KEPT_FORMS = 4
 # Rows of the scratch tiles (64 bytes each): what is being worked on should stay in the cache.
 _SCRATCH_ROWS = 8192
 
@@ -55,7 +56,7 @@ class LongConv:
             )
         self.channels, self.length = filters.shape
         self.threads = default_threads(threads)
-        self._taps: FloatArray = kernels.channels_to_tiles(_with_contiguous_rows(filters))
+        self._taps: FloatArray = np.array(filters, order="C")
         self._skip: FloatArray | None = None
         if skip is not None:
             gains = _float32("skip", skip)
@@ -63,8 +64,8 @@ class LongConv:
                 raise InputError(
                     f"longconv: skip has shape {_shape(gains)} but needs [{self.channels}]"
                 )
-            self._skip = kernels.rows_to_tiles(np.ascontiguousarray(gains)[None])[:, 0].copy()
-        self._spectra: OrderedDict[int, FloatArray] = OrderedDict()
+            self._skip = np.array(gains, order="C")
+        self._forms: OrderedDict[int, FloatArray] = OrderedDict()
         self._lock = threading.Lock()
 
     def __call__(
@@ -102,10 +103,12 @@ class LongConv:
             rows["post"] = _gate("post_gate", post_gate, signal)
         y = np.empty(signal.shape, np.float32)
         if y.size > 0:
-            kernel, filters = self._kernel(signal.shape[-1])
+            size = self._size(signal.shape[-1])
+            form = self._form(size)
+            convolve = self._through_transforms if size else self._by_direct_sums
             for batch in np.ndindex(signal.shape[:-2]):
-                inputs = {name: values[batch] for name, values in rows.items()}
-                self._convolve(kernel, filters, inputs, y[batch])
+                inputs = {name: _with_contiguous_rows(rows[name][batch]) for name in rows}
+                convolve(form, inputs, y[batch])
         return y
 
     def __enter__(self) -> LongConv:
@@ -118,50 +121,65 @@ class LongConv:
         trace: TracebackType | None,
     ) -> None:
         with self._lock:
-            self._spectra.clear()
+            self._forms.clear()
 
-    def _kernel(self, T: int) -> tuple[Any, FloatArray]:
-        """The kernel for inputs of T tokens and the form of the filter it takes."""
+    def _size(self, T: int) -> int:
+        """The transform for inputs of T tokens; 0 for direct sums."""
         try:
-            size: int = kernels.conv_plan(T, 0, self.length)
+            size = kernels.conv_plan(T, 0, self.length)
+            return kernels.transform_size(-(-size // 512) * 512) if size else 0
         except ValueError as error:
             raise InputError(f"longconv: x has {T} tokens: {error}") from error
-        if size == 0:
-            return kernels.direct_conv, self._taps
-        with self._lock:
-            spectrum = self._spectra.pop(size, None)
-            if spectrum is None:
-                taps = self._taps[:, : size // 2]
-                spectrum = kernels.spectrum(taps, size, threads=self.threads)
-            self._spectra[size] = spectrum
-            while len(self._spectra) > _KEPT_SPECTRA:
-                self._spectra.popitem(last=False)
-        return kernels.long_conv, spectrum
 
-    def _convolve(
-        self, kernel: Any, filters: FloatArray, inputs: dict[str, FloatArray], y: FloatArray
+    def _form(self, size: int) -> FloatArray:
+        """Spectra [C, size], or for size 0 the taps as tiles [G, K, 16]; a few are kept."""
+        with self._lock:
+            form = self._forms.pop(size, None)
+            if form is None and size == 0:
+                form = kernels.channels_to_tiles(self._taps, threads=self.threads)
+            elif form is None:
+                taps = self._taps[:, : size // 2]
+                form = kernels.row_spectrum(taps, size, threads=self.threads)
+            self._forms[size] = form
+            while len(self._forms) > _KEPT_FORMS:
+                self._forms.popitem(last=False)
+        return form
+
+    def _through_transforms(
+        self, spectrum: FloatArray, inputs: dict[str, FloatArray], y: FloatArray
+    ) -> None:
+        """y [C, T] from z, pre and post [C, T]."""
+        kernels.row_conv(spectrum=spectrum, skip=self._skip, **inputs, out=y, threads=self.threads)
+
+    def _by_direct_sums(
+        self, taps: FloatArray, inputs: dict[str, FloatArray], y: FloatArray
     ) -> None:
         """y [C, T] from z, pre and post [C, T], a few tiles at a time through one scratch."""
-        total, T = filters.shape[0], y.shape[1]
+        total, T = taps.shape[0], y.shape[1]
         together = min(total, max(1, _SCRATCH_ROWS // T, self.threads))
-        direct = kernel is kernels.direct_conv  # the only one that cannot work in place
         spaces = [
-            np.empty((together, T | 1, LANES), np.float32)[:, :T]
-            for _ in range(len(inputs) + direct)
+            np.empty((together, T | 1, LANES), np.float32)[:, :T] for _ in range(len(inputs) + 1)
         ]
+        skips = None if self._skip is None else kernels.rows_to_tiles(self._skip[None])[:, 0]
         for first in range(0, total, together):
             groups = slice(first, min(first + together, total))
             channels = slice(first * LANES, min(groups.stop * LANES, self.channels))
             scratch = [space[: groups.stop - first] for space in spaces]
             tiles = {
-                name: kernels.channels_to_tiles(
-                    _with_contiguous_rows(rows[channels]), out=space, threads=self.threads
-                )
+                name: kernels.channels_to_tiles(rows[channels], out=space, threads=self.threads)
                 for (name, rows), space in zip(inputs.items(), scratch, strict=False)
             }
-            z, out = tiles.pop("z"), scratch[-1 if direct else 0]
-            skip = None if self._skip is None else self._skip[groups]
-            kernel(z, filters[groups], skip=skip, **tiles, out=out, threads=self.threads)
+            z, out = tiles.pop("z"), scratch[-1]
+            skip = None if skips is None else np.ascontiguousarray(skips[groups])
+            kernels.direct_conv(
+                z,
+                taps[groups],
+                skip=skip,
+                pre=tiles.get("pre"),
+                post=tiles.get("post"),
+                out=out,
+                threads=self.threads,
+            )
             target = y[channels]
             kernels.tiles_to_channels(out, len(target), out=target, threads=self.threads)
 

@@ -84,7 +84,7 @@ class Model(Engine):
 
     def close(self) -> None:
         """Drops cached transforms. The model stays usable."""
-        self.spectra.clear()
+        self.convolutions.cache.clear()
 
     def __enter__(self) -> Self:
         return self

@@ -63,7 +63,7 @@ def plan(
             ("normalised rows", row),
             *busiest,
             *_filters(model, new, length),
-            ("state", sum(b.mixer.state_bytes(length, new) for b in model.blocks) * batch),
+            ("state", sum(b.mixer.state_bytes(length) for b in model.blocks) * batch),
             ("logits", 4 * config.logits_width * logits_rows),
             ("log-probabilities", LOGPROB_BYTES * config.logits_width * min(tokens, HEAD_ROWS)),
             ("blocks in work", BLOCKS_PER_THREAD * model.threads),
@@ -73,12 +73,14 @@ def plan(
 
 def _filters(model: Engine, new: int, length: int) -> list[tuple[str, int]]:
     """What the long filters hold: networks of implicit ones, transforms kept, one in the making."""
-    banks = [bank for block in model.blocks for bank in block.mixer.banks]
+    taps = [taps for block in model.blocks for taps in block.mixer.taps]
+    banks = [one.bank for one in taps]
     sources = {id(bank.source): bank.source for bank in banks}
     sizes = [bank.bytes_for(new, length) for bank in banks]
     return [
         ("filter networks", sum(source.nbytes(length) for source in sources.values())),
-        ("filter transforms", min(sum(kept for kept, _ in sizes), model.spectra.budget)),
+        ("filter transforms", min(sum(kept for kept, _ in sizes), model.convolutions.cache.budget)),
+        ("filters for steps", sum(one.filter_bytes(length) for one in taps)),
         ("filter in the making", max((passing for _, passing in sizes), default=0)),
     ]
 

@@ -77,7 +77,7 @@ class FilterBank:
             have = self._taps.shape[1]
             if have < length:
                 grown = min(max(length, 2 * have, 64), self.source.taps)
-                self._taps = self._tiles(0, self.groups, grown, threads)
+                self._taps = self.tiles(0, self.groups, grown, threads)
             return self._taps[:, :length]
 
     def convolve(
@@ -157,7 +157,7 @@ class FilterBank:
         spectrum = self._cache.get(key)
         tile_bytes = 4 * LANES * size
         if spectrum is None and self.groups * tile_bytes <= self._cache.budget // 2:
-            tiles = self._tiles(0, self.groups, reach, threads)
+            tiles = self.tiles(0, self.groups, reach, threads)
             spectrum = kernels.spectrum(tiles, size, threads=threads)
             self._cache.put(key, spectrum)
         if spectrum is not None:
@@ -166,10 +166,11 @@ class FilterBank:
         block = max(1, BLOCK_BYTES // (2 * tile_bytes))
         for g0 in range(0, self.groups, block):
             g1 = min(g0 + block, self.groups)
-            tiles = self._tiles(g0, g1, reach, threads)
+            tiles = self.tiles(g0, g1, reach, threads)
             yield g0, g1, kernels.spectrum(tiles, size, threads=threads)
 
-    def _tiles(self, g0: int, g1: int, length: int, threads: int) -> Floats:
+    def tiles(self, g0: int, g1: int, length: int, threads: int) -> Floats:
+        """The first `length` taps of tiles g0 .. g1, [g1 - g0, length, 16], made anew."""
         self.source.prepare(length, threads)
         c1 = min(g1 * LANES, self.channels)
         block = self.source.block(self.first + g0 * LANES, self.first + c1, 0, length, threads)

@@ -3,7 +3,7 @@
 Every piece is plain data that can be copied (`fork`) and knows its size (`nbytes`). A mixer makes
 its own kind with `new_state()`; nothing here knows a model.
 
-Shapes: K short taps, C projected channels, G tiles of 16 channels, H heads, hd head width.
+Shapes: K short taps, C projected channels, H heads, hd head width.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .online import OnlineConv
+from .spectra import LANES
+
 Floats = NDArray[np.float32]
-LANES = 16
 KEY_BLOCK = 128  # attention sums over blocks of this many slots (csrc/attention.cpp)
 
 
@@ -52,57 +54,6 @@ class ConvTail:
         return self.rows.nbytes
 
     def fork(self) -> ConvTail:
-        return copy.deepcopy(self)
-
-
-class ConvHistory:
-    """The gated inputs of one long convolution that its taps can still reach.
-
-    Kept as tiles in a buffer that doubles; once the filter cannot reach further back than
-    `reach` rows, older rows are dropped and memory stays constant.
-    """
-
-    def __init__(self, channels: int, reach: int) -> None:
-        self.reach = reach
-        self._tiles: Floats = np.zeros((-(-channels // LANES), 0, LANES), np.float32)
-        self._begin = 0  # first kept row of the buffer
-        self._end = 0  # row after the newest
-
-    def __len__(self) -> int:
-        """Rows of history that the next output can use: at most `reach`."""
-        return min(self._end - self._begin, self.reach)
-
-    def append(self, n: int) -> Floats:
-        """Makes room for n rows and returns them, float32 [G, n, 16], for the caller to fill."""
-        if self._end + n > self._tiles.shape[1]:
-            self._move_to(max(2 * len(self), len(self) + n, 4 * LANES))
-        self._begin = self._end - len(self)
-        self._end += n
-        return self._tiles[:, self._end - n : self._end]
-
-    def window(self, n: int) -> Floats:
-        """The newest n rows and the history they see: [G, len before + n, 16]."""
-        return self._tiles[:, max(self._begin, self._end - n - self.reach) : self._end]
-
-    def reserve(self, n: int) -> None:
-        """Takes the memory for n further rows now (at most what the taps can reach)."""
-        n = min(n, self.reach)
-        if self._end + n > self._tiles.shape[1]:
-            self._move_to(len(self) + n)
-
-    def _move_to(self, rows: int) -> None:
-        """A fresh buffer of at least `rows` rows that starts with the kept ones."""
-        kept = self._tiles[:, self._end - len(self) : self._end]
-        # An odd number of rows keeps the distance between tiles off the powers of two.
-        fresh = np.zeros((kept.shape[0], rows + 1 - rows % 2, LANES), np.float32)
-        fresh[:, : kept.shape[1]] = kept
-        self._tiles, self._begin, self._end = fresh, 0, kept.shape[1]
-
-    @property
-    def nbytes(self) -> int:
-        return self._tiles.nbytes
-
-    def fork(self) -> ConvHistory:
         return copy.deepcopy(self)
 
 
@@ -160,24 +111,25 @@ class KVCache:
 
 
 class ConvState:
-    """State of a mixer made of convolutions: a tail where it has a short one, and histories."""
+    """State of a mixer made of convolutions: a tail where it has a short one, and the long ones."""
 
-    def __init__(self, histories: list[ConvHistory], tail: ConvTail | None = None) -> None:
-        self.histories = histories
+    def __init__(self, convs: list[OnlineConv], tail: ConvTail | None = None) -> None:
+        self.convs = convs
         self.tail = tail
 
     def reserve(self, n: int) -> None:
         """Takes the memory for n further tokens now."""
-        for history in self.histories:
-            history.reserve(n)
+        for conv in self.convs:
+            conv.reserve(n)
 
     @property
     def nbytes(self) -> int:
         tail = 0 if self.tail is None else self.tail.nbytes
-        return tail + sum(history.nbytes for history in self.histories)
+        return tail + sum(conv.nbytes for conv in self.convs)
 
     def fork(self) -> ConvState:
-        return copy.deepcopy(self)
+        tail = None if self.tail is None else self.tail.fork()
+        return ConvState([conv.fork() for conv in self.convs], tail)
 
 
 class State:

@@ -30,7 +30,7 @@ def pieces(state: object) -> list[np.ndarray]:
     for layer in state.layers:  # type: ignore[attr-defined]
         if isinstance(layer, ConvState):
             seen += [] if layer.tail is None else [layer.tail.rows]
-            seen += [history.window(0) for history in layer.histories]
+            seen += [conv.history() for conv in layer.convs]
         else:
             first = max(0, layer.length - layer.window) if layer.window else 0
             seen.append(layer.values[:, first : layer.length])
@@ -157,7 +157,7 @@ def test_forks_are_independent(name: str) -> None:
 @causal
 def test_memory_of_finite_filters_stays_constant(name: str) -> None:
     m = model(CAUSAL[name])
-    limit = sum(block.mixer.state_bytes(LENGTH, 99) for block in m.blocks) + (1 << 16)
+    limit = sum(block.mixer.state_bytes(LENGTH) for block in m.blocks) + (1 << 16)
     state = m.new_state()
     for _ in range(4):
         m.prefill(tokens(99), state)

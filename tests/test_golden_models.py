@@ -15,7 +15,7 @@ import pytest
 from hyena_cpu.context import context
 from hyena_cpu.mixers import build_mixer
 from hyena_cpu.model import Model
-from hyena_cpu.spectra import SpectraCache
+from hyena_cpu.online_taps import Convolutions
 from hyena_cpu.weights import Weights, load_files, load_operator
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -75,7 +75,7 @@ def test_filters(name: str) -> None:
     keys = [key for key in data if key.startswith("filter_layer") and "64" not in key]
     assert keys
     for key in keys:
-        bank = m.blocks[int(key[-1])].mixer.banks[0]  # type: ignore[attr-defined]
+        bank = m.blocks[int(key[-1])].mixer.taps[0].bank  # type: ignore[attr-defined]
         length, channels = data[key].shape
         bank.source.prepare(length, 1)
         got = bank.source.block(0, channels, 0, length)
@@ -165,7 +165,7 @@ def run_operator(
 
 def run(name: str, u: np.ndarray, compat: str | None = None) -> np.ndarray:
     config, tensors = load_operator(GOLDEN / f"{name}.config.json", GOLDEN / f"{name}.safetensors")
-    mixer = build_mixer(config, tensors, u.shape[-1], SpectraCache(1 << 20))
+    mixer = build_mixer(config, tensors, u.shape[-1], Convolutions(1 << 20))
     flags = frozenset([compat] if compat else [])
     ctx = context([u.shape[1]], [0], 2, flags)
     y = np.zeros_like(u)

@@ -12,3 +12,4 @@ void bind_dense(py::module_& m);
 void bind_tokenwise(py::module_& m);
 void bind_attention(py::module_& m);
 void bind_filter(py::module_& m);
+void bind_online(py::module_& m);

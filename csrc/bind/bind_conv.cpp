@@ -2,6 +2,8 @@
 #include "bind/tile_arrays.hpp"
 #include "directconv.hpp"
 #include "longconv.hpp"
+#include "pocketconv.hpp"
+#include "rowconv.hpp"
 #include "shortconv.hpp"
 
 using namespace hyena;
@@ -108,6 +110,50 @@ FloatArray long_conv_py(const FloatArray& z, const FloatArray& spectrum, std::in
   return y;
 }
 
+void check_row_size(const std::string& op, std::int64_t size) {
+  check_size(op, size);
+  if (size % kRowTransformUnit != 0)
+    reject(op,
+           "size is " + std::to_string(size) + " but needs to be a multiple of " + std::to_string(kRowTransformUnit));
+}
+
+FloatArray row_spectrum_py(const FloatArray& taps, std::int64_t size, int threads) {
+  const ConstRows from = rows("row_spectrum", "taps", taps, -1, -1);
+  check_row_size("row_spectrum", size);
+  if (from.cols > size)
+    reject("row_spectrum", "taps has shape " + shape_text(taps) + " but needs at most size = " + std::to_string(size));
+  const FloatArray store = new_tiles(from.rows, size / kTile);  // on cache lines, rows no power of two apart
+  FloatArray result({from.rows, size}, {store.strides(0), py::ssize_t{sizeof(float)}}, store.data(), store);
+  const Rows to = writable_rows("row_spectrum", "out", result, from.rows, size);
+  const int team = thread_count("row_spectrum", threads);
+  const py::gil_scoped_release release;
+  row_spectrum(from, to, team);
+  return result;
+}
+
+FloatArray row_conv_py(const FloatArray& z, const FloatArray& spectrum, const MaybeArray& skip, const MaybeArray& pre,
+                       const MaybeArray& post, MaybeArray out, int threads) {
+  const std::string op = "row_conv";
+  const auto maybe_rows = [&](const char* name, const MaybeArray& a, std::int64_t C, std::int64_t T) {
+    return a ? rows(op, name, *a, C, T) : ConstRows{nullptr, C, T, 0};
+  };
+  GatedRows job{};
+  job.z = rows(op, "z", z, -1, -1);
+  const std::int64_t C = job.z.rows, T = job.z.cols;
+  job.skip = skip ? floats(op, "skip", *skip, {C}) : nullptr;
+  job.pre = maybe_rows("pre", pre, C, T);
+  job.post = maybe_rows("post", post, C, T);
+  const ConstRows filter = rows(op, "spectrum", spectrum, C, -1);
+  check_row_size(op, filter.cols);
+  if (filter.cols < T) reject(op, "spectrum has shape " + shape_text(spectrum) + " but z has shape " + shape_text(z));
+  FloatArray result = output(out, C, T);
+  job.out = writable_rows(op, "out", result, C, T);
+  const int team = thread_count(op, threads);
+  const py::gil_scoped_release release;
+  row_conv(job, filter, team);
+  return result;
+}
+
 bool overlap(const TileView& a, const TileView& b) {
   return a.groups > 0 && a.data < b.data + b.length * kTile && b.data < a.data + a.length * kTile;
 }
@@ -125,6 +171,18 @@ FloatArray direct_conv_py(const FloatArray& z, const FloatArray& taps, std::int6
   const py::gil_scoped_release release;
   direct_conv(job, filter, team);
   return y;
+}
+
+FloatArray pocket_conv_py(const FloatArray& z, const FloatArray& taps, std::int64_t size) {
+  const std::string op = "pocket_conv";
+  const TileView from = tiles(op, "z", z), filter = tiles(op, "taps", taps);
+  if (size < 1 || from.length > size || filter.length > size || filter.groups != from.groups)
+    reject(op, "z has shape " + shape_text(z) + ", taps " + shape_text(taps) + ", size is " + std::to_string(size));
+  FloatArray result = new_tiles(from.groups, from.length);
+  const TileView to = tiles(op, "out", result);
+  const py::gil_scoped_release release;
+  pocket_conv(from, filter, size, to);
+  return result;
 }
 
 std::int64_t conv_plan_py(std::int64_t added, std::int64_t history, std::int64_t taps) {
@@ -171,10 +229,20 @@ void bind_conv(py::module_& m) {
         "M >= S - start + K - 1. A tap at lag -d (a filter that looks ahead, or one wrapped around a\n"
         "circle of any length) is stored with its sign turned as tap M - d; then M >= 2 S - 1 keeps the\n"
         "rest out. Raises ValueError on wrong shapes.");
+  m.def("row_spectrum", &row_spectrum_py, taps, py::arg("size"), py::kw_only(), threads,
+        "As spectrum, for row_conv: taps float32 [C, K] with contiguous rows, K <= size, which 512 divides\n"
+        "-> float32 [C, size]. Raises ValueError on wrong shapes or sizes.");
+  m.def("row_conv", &row_conv_py, z, py::arg("spectrum").noconvert(), skip, pre, post, out, py::kw_only(), threads,
+        "As long_conv with start = 0, channel by channel: float32 z, pre, post [C, T] with contiguous rows,\n"
+        "spectrum [C, M] of row_spectrum, skip [C] -> [C, T]. `out` may be z, pre or post. Raises\n"
+        "ValueError on wrong shapes.");
   m.def("direct_conv", &direct_conv_py, z, taps, start, skip, pre, post, out, py::kw_only(), threads,
         "As long_conv, with c[t] = sum over k < min(K, t + 1) of taps[k] * w[t - k] by direct sums, taps\n"
         "float32 [G, K, 16]. The bits of an output do not depend on start or S. `out` must not overlap z\n"
         "or pre. Raises ValueError on wrong shapes.");
+  m.def("pocket_conv", &pocket_conv_py, z, taps, py::arg("size"),
+        "The product of z and taps, float32 [G, S, 16] and [G, K, 16], modulo t^size + 1 through pocketfft,\n"
+        "to check and time long_conv against. Raises ValueError on wrong shapes.");
   m.def("conv_plan", &conv_plan_py, py::arg("new"), py::arg("history"), py::arg("taps"),
         "How to convolve `new` tokens after `history` ones with `taps` taps: 0 for direct_conv, else the\n"
         "size M for long_conv with S = history + new and start = history. A spectrum serves that call if\n"

@@ -18,4 +18,5 @@ PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
   bind_tokenwise(m);
   bind_attention(m);
   bind_filter(m);
+  bind_online(m);
 }

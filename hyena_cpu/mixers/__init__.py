@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..config import AttentionConfig, H3ConvConfig, HyenaConfig, LongConvConfig, MixerConfig
 from ..context import Context
-from ..spectra import FilterBank, SpectraCache
+from ..online_taps import Convolutions, OnlineTaps
 from ..state import LayerState
 from .attention import Attention
 from .explicit import H3Conv, LongConv
@@ -32,7 +32,7 @@ class Mixer(Protocol):
     """What a layer needs of its operator."""
 
     causal: bool
-    banks: list[FilterBank]  # its long filters
+    taps: list[OnlineTaps]  # its long convolutions
 
     def new_state(self) -> LayerState:
         """State of a sequence that has not begun."""
@@ -48,8 +48,8 @@ class Mixer(Protocol):
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
 
-    def state_bytes(self, length: int, new: int) -> int:
-        """Bytes of one state after `length` tokens, the last `new` in one call, that grows on."""
+    def state_bytes(self, length: int) -> int:
+        """Bytes of one state after `length` tokens that grows on."""
 
 
 _MIXERS: dict[type, Any] = {
@@ -61,8 +61,8 @@ _MIXERS: dict[type, Any] = {
 
 
 def build_mixer(
-    config: MixerConfig, tensors: Mapping[str, Floats], d_model: int, cache: SpectraCache
+    config: MixerConfig, tensors: Mapping[str, Floats], d_model: int, convolutions: Convolutions
 ) -> Mixer:
     """The operator a config describes, from its tensors (layer prefix removed)."""
-    mixer: Mixer = _MIXERS[type(config)](config, tensors, d_model, cache)
+    mixer: Mixer = _MIXERS[type(config)](config, tensors, d_model, convolutions)
     return mixer

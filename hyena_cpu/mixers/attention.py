@@ -16,7 +16,7 @@ from .. import kernels
 from ..config import AttentionConfig
 from ..context import Context
 from ..linear import Linear
-from ..spectra import FilterBank, SpectraCache
+from ..online_taps import Convolutions, OnlineTaps
 from ..state import KEY_BLOCK, KVCache
 
 Floats = NDArray[np.float32]
@@ -26,14 +26,14 @@ class Attention:
     """One attention layer: qkv [3 D, D] rows ordered q, k, v, each head-major."""
 
     causal = True
-    banks: ClassVar[list[FilterBank]] = []
+    taps: ClassVar[list[OnlineTaps]] = []
 
     def __init__(
         self,
         config: AttentionConfig,
         tensors: Mapping[str, Floats],
         d_model: int,
-        cache: SpectraCache,  # noqa: ARG002 (attention has no filters; every mixer is made alike)
+        convolutions: Convolutions,  # noqa: ARG002 (every mixer is made alike)
     ) -> None:
         self.config = config
         self.d_model = d_model
@@ -82,8 +82,7 @@ class Attention:
         row = 4 * self.d_model * length
         return [("projections", 3 * row), ("keys and values", 2 * row)]
 
-    def state_bytes(self, length: int, new: int) -> int:
-        """Bytes of one state after `length` tokens, the last `new` in one call, that grows on."""
+    def state_bytes(self, length: int) -> int:
+        """Bytes of one state after `length` tokens that grows on."""
         sight = length if self.config.window is None else self.config.window + KEY_BLOCK
-        rows = max(2 * min(length, sight), new + min(length - new, sight))
-        return 2 * 4 * self.d_model * rows
+        return 2 * 2 * 4 * self.d_model * min(length, sight)

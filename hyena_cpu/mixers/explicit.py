@@ -13,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels
-from ..config import FilterConfig, H3ConvConfig, LongConvConfig
+from ..config import H3ConvConfig, LongConvConfig
 from ..context import Context
 from ..errors import ModelError
 from ..filters import build_filter
 from ..linear import Linear
-from ..spectra import FilterBank, SpectraCache
-from ..state import ConvHistory, ConvState
-from .hyena import history_bytes, pad_lanes
+from ..online import OnlineConv
+from ..online_taps import Convolutions, OnlineTaps
+from ..spectra import FilterBank
+from ..state import ConvState
+from .hyena import pad_lanes
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
@@ -34,29 +36,32 @@ class LongConv:
     causal = True
 
     def __init__(
-        self, config: LongConvConfig, tensors: Tensors, d_model: int, cache: SpectraCache
+        self, config: LongConvConfig, tensors: Tensors, d_model: int, convolutions: Convolutions
     ) -> None:
         self.config = config
         self.d_model = d_model
-        self.banks = _banks(config.filter, tensors["filter.taps"], config.channels, d_model, cache)
+        source = build_filter(
+            config.filter, {"taps": tensors["filter.taps"]}, config.channels * d_model
+        )
+        self.taps = [convolutions.add(source, c * d_model, d_model) for c in range(config.channels)]
         self.skips = [pad_lanes(row) for row in tensors["skip"]]
         self.out_proj = Linear.from_tensors(tensors, "out_proj")
 
     def new_state(self) -> ConvState:
-        """One history of the input; all copies of a channel read it."""
-        return ConvState([ConvHistory(self.d_model, self.config.filter.taps - 1)])
+        """Every copy's convolution."""
+        return ConvState([OnlineConv(taps) for taps in self.taps])
 
     def extend(
         self, states: Sequence[ConvState] | None, x: Floats, ctx: Context, residual: Floats
     ) -> None:
         """Appends rows x [T, D] to their sequences and adds its output to residual [T, D]."""
-        copies = len(self.banks)
+        copies = len(self.taps)
         mixed = np.empty((len(x), copies * self.d_model), np.float32)
         for b, first, last in ctx.segments():
             u = kernels.rows_to_tiles(x[first:last], threads=ctx.threads)
-            z = u if states is None else _remember(states[b].histories[0], u)
-            for c, (bank, skip) in enumerate(zip(self.banks, self.skips, strict=True)):
-                y = _convolve(bank, z, u.shape[1], skip, None, ctx, alone=states is None)
+            for c, (taps, skip) in enumerate(zip(self.taps, self.skips, strict=True)):
+                conv = None if states is None else states[b].convs[c]
+                y = _convolve(taps, conv, u, skip, None, ctx)
                 columns = slice(c * self.d_model, (c + 1) * self.d_model)
                 mixed[first:last, columns] = kernels.tiles_to_rows(
                     y, self.d_model, threads=ctx.threads
@@ -71,15 +76,15 @@ class LongConv:
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * length
-        copies = len(self.banks)
+        copies = len(self.taps)
         return [
             ("convolutions", (2 + copies) * row),
             ("mixer output", 3 * row),
         ]
 
-    def state_bytes(self, length: int, new: int) -> int:
-        """Bytes of one state after `length` tokens, the last `new` in one call, that grows on."""
-        return history_bytes(self.banks[0], length, new)
+    def state_bytes(self, length: int) -> int:
+        """Bytes of one state after `length` tokens that grows on."""
+        return sum(taps.state_bytes(length) for taps in self.taps)
 
 
 class H3Conv:
@@ -88,36 +93,33 @@ class H3Conv:
     causal = True
 
     def __init__(
-        self, config: H3ConvConfig, tensors: Tensors, d_model: int, cache: SpectraCache
+        self, config: H3ConvConfig, tensors: Tensors, d_model: int, convolutions: Convolutions
     ) -> None:
         self.config = config
         self.d_model = d_model
         self.projections = [Linear.from_tensors(tensors, f"{name}_proj") for name in "qkv"]
         self.out_proj = Linear.from_tensors(tensors, "out_proj")
         names = ("shift_filter.taps", "filter.taps")
-        self.banks = [_banks(config.filter, tensors[n], 1, d_model, cache)[0] for n in names]
+        sources = [build_filter(config.filter, {"taps": tensors[n]}, d_model) for n in names]
+        self.taps = [convolutions.add(source, 0, d_model) for source in sources]
         self.skips = [pad_lanes(tensors["shift_skip"]), pad_lanes(tensors["skip"])]
 
     def new_state(self) -> ConvState:
-        """Histories of the inputs of both convolutions."""
-        reach = self.config.filter.taps - 1
-        return ConvState([ConvHistory(self.d_model, reach), ConvHistory(self.d_model, reach)])
+        """Both convolutions."""
+        return ConvState([OnlineConv(taps) for taps in self.taps])
 
     def extend(
         self, states: Sequence[ConvState] | None, x: Floats, ctx: Context, residual: Floats
     ) -> None:
         """Appends rows x [T, D] to their sequences and adds its output to residual [T, D]."""
         q, k, v = (project(x, ctx.threads) for project in self.projections)
-        alone = states is None
         for b, first, last in ctx.segments():
-            n = last - first
+            convs = [None, None] if states is None else states[b].convs
             qt, kt, vt = (
                 kernels.rows_to_tiles(rows[first:last], threads=ctx.threads) for rows in (q, k, v)
             )
-            z = kt if states is None else _remember(states[b].histories[0], kt)
-            s = _convolve(self.banks[0], z, n, self.skips[0], vt, ctx, alone=alone)
-            z = s if states is None else _remember(states[b].histories[1], s)
-            mixed = _convolve(self.banks[1], z, n, self.skips[1], qt, ctx, alone=alone)
+            s = _convolve(self.taps[0], convs[0], kt, self.skips[0], vt, ctx)
+            mixed = _convolve(self.taps[1], convs[1], s, self.skips[1], qt, ctx)
             kernels.tiles_to_rows(mixed, self.d_model, out=x[first:last], threads=ctx.threads)
         self.out_proj.add_to(residual, x, ctx.threads)
 
@@ -134,44 +136,30 @@ class H3Conv:
             ("mixer output", 2 * row),
         ]
 
-    def state_bytes(self, length: int, new: int) -> int:
-        """Bytes of one state after `length` tokens, the last `new` in one call, that grows on."""
-        return sum(history_bytes(bank, length, new) for bank in self.banks)
-
-
-def _banks(
-    config: FilterConfig, taps: Floats, copies: int, d_model: int, cache: SpectraCache
-) -> list[FilterBank]:
-    source = build_filter(config, {"taps": taps}, copies * d_model)
-    return [FilterBank(source, c * d_model, d_model, cache) for c in range(copies)]
-
-
-def _remember(history: ConvHistory, u: Floats) -> Floats:
-    """Appends tiles u to the history and returns all that the newest rows can see."""
-    n = u.shape[1]
-    history.append(n)[...] = u
-    return history.window(n)
+    def state_bytes(self, length: int) -> int:
+        """Bytes of one state after `length` tokens that grows on."""
+        return sum(taps.state_bytes(length) for taps in self.taps)
 
 
 def _convolve(
-    bank: FilterBank,
+    taps: OnlineTaps,
+    conv: OnlineConv | None,
     z: Floats,
-    n: int,
     skip: Floats,
     post: Floats | None,
     ctx: Context,
-    *,
-    alone: bool,
 ) -> Floats:
-    """The newest n rows of the convolution of z, causal or as the originals wrap it."""
+    """Outputs of rows z [G, n, 16], causal or as the originals wrap them; conv None: all rows."""
     if WRAP not in ctx.compat:
-        return bank.convolve(z, z.shape[1] - n, ctx.threads, skip=skip, post=post)
-    if not alone:
+        if conv is not None:
+            return conv.extend(z, ctx.threads, skip=skip, post=post)
+        return taps.bank.convolve(z, 0, ctx.threads, skip=skip, post=post)
+    if conv is not None:
         raise ModelError(
             "compat 'wrap_filter' lets the future into the past, so there is no state to keep: "
             "use it on whole sequences only (logits, hidden), or drop it"
         )
-    return _wrapped(bank, z, skip, post, ctx.threads)
+    return _wrapped(taps.bank, z, skip, post, ctx.threads)
 
 
 def _wrapped(

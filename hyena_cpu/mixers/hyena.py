@@ -22,8 +22,10 @@ from ..context import Context
 from ..errors import ModelError
 from ..filters import build_filter
 from ..linear import Linear
-from ..spectra import FilterBank, SpectraCache
-from ..state import LANES, ConvHistory, ConvState, ConvTail
+from ..online import OnlineConv
+from ..online_taps import Convolutions, OnlineTaps
+from ..spectra import LANES, FilterBank
+from ..state import ConvState, ConvTail
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
@@ -33,7 +35,7 @@ class Hyena:
     """One Hyena layer. Tensors are named as in docs/formats.md, without the layer prefix."""
 
     def __init__(
-        self, config: HyenaConfig, tensors: Tensors, d_model: int, cache: SpectraCache
+        self, config: HyenaConfig, tensors: Tensors, d_model: int, convolutions: Convolutions
     ) -> None:
         steps = config.order - 1
         self.config = config
@@ -51,17 +53,14 @@ class Hyena:
             for name, t in tensors.items()
             if name.startswith("filter.")
         }
-        self.banks: list[FilterBank] = []
+        self.taps: list[OnlineTaps] = []
         if steps:
             source = build_filter(config.filter, filter_tensors, steps * d_model)
-            self.banks = [FilterBank(source, o * d_model, d_model, cache) for o in range(steps)]
+            self.taps = [convolutions.add(source, o * d_model, d_model) for o in range(steps)]
 
     def new_state(self) -> ConvState:
-        """Tail of the short convolution, then one history per long convolution."""
-        return ConvState(
-            [ConvHistory(self.d_model, bank.source.taps - 1) for bank in self.banks],
-            self._tail(None),
-        )
+        """Tail of the short convolution, and every long one."""
+        return ConvState([OnlineConv(taps) for taps in self.taps], self._tail(None))
 
     def extend(
         self, states: Sequence[ConvState] | None, x: Floats, ctx: Context, residual: Floats
@@ -102,31 +101,28 @@ class Hyena:
 
     def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
         """`extend` of complete sequences; the only form a bidirectional layer has."""
-        if not self.causal and len(self.banks) != 1:
+        if not self.causal and len(self.taps) != 1:
             raise ModelError("a bidirectional Hyena layer is supported at order 2 only")
         self.extend(None, x, ctx, residual)
 
     def _mix(self, state: ConvState | None, parts: Floats, ctx: Context) -> Floats:
         """x_0 .. x_{N-1}, v as tiles [N + 1, G, n, 16] -> v * x_0 after the convolutions.
 
-        `parts` is scratch: every convolution writes over the v it has read.
+        `parts` is scratch: a convolution may write over the v it has read, or keep it.
         """
         order = self.config.order
         v = parts[order]
-        if not self.banks:
+        if not self.taps:
             return kernels.multiply_tiles(v, parts[0], out=v, threads=ctx.threads)
-        for o, (bank, skip) in enumerate(zip(self.banks, self.skips, strict=True)):
+        for o, (taps, skip) in enumerate(zip(self.taps, self.skips, strict=True)):
             gate = parts[order - 1 - o]
             post = parts[0] if o == order - 2 else None
             if not self.causal:
-                v = delayed_convolve(bank, v, gate, skip, post, ctx.threads)
+                v = delayed_convolve(taps.bank, v, gate, skip, post, ctx.threads)
             elif state is None:
-                v = bank.convolve(v, 0, ctx.threads, skip=skip, pre=gate, post=post, out=v)
+                v = taps.bank.convolve(v, 0, ctx.threads, skip=skip, pre=gate, post=post, out=v)
             else:
-                history, n = state.histories[o], v.shape[1]
-                kernels.multiply_tiles(v, gate, out=history.append(n), threads=ctx.threads)
-                z = history.window(n)
-                v = bank.convolve(z, z.shape[1] - n, ctx.threads, skip=skip, post=post, out=v)
+                v = state.convs[o].extend(v, ctx.threads, skip=skip, pre=gate, post=post)
         return v
 
     def _short_conv(self, p: Floats, tail: ConvTail, threads: int) -> Floats:
@@ -147,19 +143,13 @@ class Hyena:
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
         groups = -(-self.d_model // LANES)
-        return [("gates and values", 4 * LANES * groups * length * (self.config.order + 1))]
+        # A state keeps the gated inputs of a chunk beside the chunk itself.
+        return [("gates and values", 4 * LANES * groups * length * (self.config.order + 2))]
 
-    def state_bytes(self, length: int, new: int) -> int:
-        """Bytes of one state after `length` tokens, the last `new` in one call, that grows on."""
+    def state_bytes(self, length: int) -> int:
+        """Bytes of one state after `length` tokens that grows on."""
         tail = 4 * (self.config.short_taps - 1) * (self.config.order + 1) * self.d_model
-        return tail + sum(history_bytes(bank, length, new) for bank in self.banks)
-
-
-def history_bytes(bank: FilterBank, length: int, new: int) -> int:
-    """Bytes of one convolution's history after `length` tokens, `new` at once; it doubles."""
-    reach = bank.source.taps - 1
-    rows = max(2 * min(length, reach), new + min(length - new, reach))
-    return 4 * LANES * bank.groups * rows
+        return tail + sum(taps.state_bytes(length) for taps in self.taps)
 
 
 def pad_lanes(values: Floats) -> Floats:

@@ -113,6 +113,24 @@ def long_conv(
     return _finish(c, w, start, skip, post)
 
 
+def row_spectrum(taps: npt.ArrayLike, size: int) -> Array:
+    """taps [C, K] -> [C, size], as spectrum."""
+    return spectrum(np.asarray(taps)[..., None], size)[..., 0]
+
+
+def row_conv(
+    z: npt.ArrayLike,
+    spectrum: npt.ArrayLike,
+    skip: npt.ArrayLike | None = None,
+    pre: npt.ArrayLike | None = None,
+    post: npt.ArrayLike | None = None,
+) -> Array:
+    """long_conv of z, pre, post [C, T], spectrum [C, M] and skip [C]: tiles of one lane."""
+    one_lane = [None if a is None else np.asarray(a)[..., None] for a in (skip, pre, post)]
+    tiles, filters = np.asarray(z)[..., None], np.asarray(spectrum)[..., None]
+    return long_conv(tiles, filters, 0, *one_lane)[..., 0]
+
+
 def direct_conv(
     z: npt.ArrayLike,
     taps: npt.ArrayLike,

@@ -1,0 +1,232 @@
+"""A sequence in one long convolution: whole chunks by transform, token by token through tiles.
+
+A step costs the same at any context (csrc/onlineconv.hpp). When steps begin, what the history
+adds to the next `horizon` outputs is summed up once; when these are used up, it is done again.
+
+Shapes: G groups of 16 channels, n new rows, P rows of history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import kernels
+from .errors import LimitError
+from .online_taps import SURE_REWIND, OnlineTaps
+from .spectra import LANES
+
+Floats = NDArray[np.float32]
+# Up to so many rows, or this part of the history, a chunk goes row by row: a transform would have
+# to go through the whole history for it.
+FEW_ROWS = 64
+SMALL_PART = 8
+
+
+class OnlineConv:
+    """One sequence in one causal convolution: `extend` takes in rows and returns their outputs.
+
+    `taps.first_unit` fixes at which steps large tiles are due, the same for every sequence, so that
+    few fall on one step; -1 lets them fall together.
+    """
+
+    def __init__(self, taps: OnlineTaps) -> None:
+        self._taps = taps
+        self._needed = taps.reach + SURE_REWIND
+        # Inputs [G, P_i, 16] before `_end`, oldest first; never written to.
+        self._chunks: list[Floats] = []
+        self._end = 0  # position after the last row of the chunks
+        self._base = 0  # position at which `_state` began
+        self._state: kernels.OnlineState | None = None
+
+    @property
+    def position(self) -> int:
+        """Rows taken in so far."""
+        return self._end if self._state is None else self._base + self._state.position
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, those shared with forks included."""
+        own = 0 if self._state is None else self._state.nbytes
+        return own + sum(chunk.nbytes for chunk in self._chunks)
+
+    def extend(
+        self,
+        z: Floats,
+        threads: int,
+        *,
+        pre: Floats | None = None,
+        skip: Floats | None = None,
+        post: Floats | None = None,
+    ) -> Floats:
+        """Appends rows z [G, n, 16], gated as in `kernels.long_conv`; returns [G, n, 16].
+
+        Few rows go step by step, with the bits of n calls of one row; many go through one
+        transform. Which of the two depends on n and the position alone. z may be kept: it must not
+        be written to afterwards.
+        """
+        n = z.shape[1]
+        if n == 1 or (self.position > 0 and n <= max(FEW_ROWS, self.position // SMALL_PART)):
+            return self._steps(z, threads, pre, skip, post)
+        self._stop()
+        w = z if pre is None else kernels.multiply_tiles(z, pre, threads=threads)
+        before = self._newest(self._needed)
+        rows = np.concatenate([before, w], axis=1) if before.shape[1] else w
+        start = min(before.shape[1], self._taps.reach)
+        seen = rows[:, before.shape[1] - start :]
+        y = self._taps.bank.convolve(seen, start, threads, skip=skip, post=post)
+        self._chunks = []
+        self._end -= before.shape[1]
+        self._append(rows)
+        return y
+
+    def history(self) -> Floats:
+        """The newest min(position, reach) inputs: [G, P, 16]."""
+        return self._newest(self._taps.reach)
+
+    def _newest(self, n: int) -> Floats:
+        """Up to n of the newest inputs."""
+        parts = list(self._chunks)
+        if self._state is not None:
+            parts.append(self._state.inputs(self._end - self._base, self._state.position))
+        if not parts:
+            return np.zeros((self._taps.bank.groups, 0, LANES), np.float32)
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return rows[:, max(0, rows.shape[1] - n) :]
+
+    def reserve(self, n: int, threads: int = 1) -> None:
+        """Prepares for n further steps now (65,536 or an eighth of the history at most), so that
+        none of them has to make room.
+        """
+        state = self._state
+        if n > 0 and (state is None or (state.room < n and not state.endless)):
+            self._start(threads, n)
+
+    def rewind(self, position: int) -> None:
+        """Back to an earlier position. Bit for bit as if the rows since had not been taken in, back
+        to where the present horizon began; to rounding before that.
+
+        Raises LimitError if the filter needs rows that have been dropped by now, which is never so
+        for the newest 128 rows taken in.
+        """
+        if not 0 <= position <= self.position:
+            raise LimitError(f"cannot rewind to {position}: the sequence is at {self.position}")
+        if self._state is not None and position - self._base >= self._state.oldest:
+            now = position - self._base
+            self._state.rewind(now)
+            if position < self._end:  # an endless state that has dropped what the chunks begin with
+                first = max(self._state.first, now - self._needed)
+                self._chunks, self._end = [self._state.inputs(first, now)], position
+            return
+        kept = self.position - position
+        available = sum(chunk.shape[1] for chunk in self._chunks) + self.position - self._end
+        if available - kept < min(position, self._taps.reach):
+            raise LimitError(
+                f"cannot rewind to {position}: the inputs before it have been dropped, because "
+                f"the filter reaches {self._taps.reach} rows back"
+            )
+        self._stop()
+        self._drop_newest(self._end - position)
+
+    def fork(self) -> OnlineConv:
+        """An independent copy that shares the history."""
+        twin = OnlineConv(self._taps)
+        twin._chunks, twin._end, twin._base = list(self._chunks), self._end, self._base
+        twin._state = None if self._state is None else self._state.fork()
+        return twin
+
+    def _steps(
+        self,
+        z: Floats,
+        threads: int,
+        pre: Floats | None,
+        skip: Floats | None,
+        post: Floats | None,
+    ) -> Floats:
+        y = np.empty((z.shape[0], z.shape[1], LANES), np.float32)
+        done = 0
+        while done < z.shape[1]:
+            state = self.make_room(threads)
+            n = min(state.room, z.shape[1] - done)
+            cut = (slice(None), slice(done, done + n))
+            kernels.online_conv(
+                [state],
+                [n],
+                z[cut],
+                skip,
+                None if pre is None else pre[cut],
+                None if post is None else post[cut],
+                y[cut],
+                threads=threads,
+            )
+            done += n
+        return y
+
+    def make_room(self, threads: int) -> kernels.OnlineState:
+        """The state, with room for one more step at least."""
+        state = self._state
+        if state is None or (state.room == 0 and not state.endless):
+            return self._start(threads, None)
+        if state.room == 0:
+            self._archive()
+            state.slide()
+        return state
+
+    def _start(self, threads: int, wanted: int | None) -> kernels.OnlineState:
+        """A new base here."""
+        self._stop()
+        taps = self._taps
+        horizon, top = taps.plan(self._end, wanted)
+        prepared = taps.filter(top, threads)
+        future = taps.future(self._chunks, horizon, threads)
+        self._base = self._end
+        self._state = kernels.OnlineState(prepared, horizon, taps.first_unit, future)
+        return self._state
+
+    def _stop(self) -> None:
+        """Everything back into the chunks."""
+        self._archive()
+        self._state = None
+
+    def _archive(self) -> None:
+        """Copies the state's newest inputs to the chunks."""
+        if self._state is not None and self.position > self._end:
+            self._append(self._state.inputs(self._end - self._base, self._state.position))
+
+    def _append(self, rows: Floats) -> None:
+        """Adds a chunk; drops chunks, and most of a long one, that nothing needs any more."""
+        needed = self._needed
+        self._end += rows.shape[1]
+        if rows.shape[1] > 2 * needed:
+            rows = rows[:, rows.shape[1] - needed :].copy()
+        self._chunks.append(rows)
+        held = sum(chunk.shape[1] for chunk in self._chunks)
+        while held - self._chunks[0].shape[1] >= needed:
+            held -= self._chunks.pop(0).shape[1]
+
+    def _drop_newest(self, n: int) -> None:
+        self._end -= n
+        while n > 0:
+            last = self._chunks.pop()
+            if last.shape[1] > n:
+                self._chunks.append(last[:, : last.shape[1] - n])
+            n -= last.shape[1]
+
+
+def extend_each(
+    convs: Sequence[OnlineConv],
+    z: Floats,
+    threads: int,
+    *,
+    pre: Floats | None = None,
+    skip: Floats | None = None,
+    post: Floats | None = None,
+) -> Floats:
+    """One row for each of B sequences of one convolution, in one call: z, pre, post [G, B, 16].
+
+    Every row has the bits that `OnlineConv.extend` of it alone has.
+    """
+    states = [conv.make_room(threads) for conv in convs]
+    return kernels.online_conv(states, [1] * len(states), z, skip, pre, post, threads=threads)
