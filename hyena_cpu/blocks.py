@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from . import kernels
 from .config import LayerConfig, MlpConfig, ModelConfig, NormConfig
 from .context import Context
-from .errors import ModelError
 from .linear import Linear
 from .mixers import build_mixer
 from .online_taps import Convolutions
@@ -78,13 +77,8 @@ class Block:
         h = self.norm1(x, ctx.threads)
         if states is None:
             self.mixer.whole(h, ctx, x)
-        elif self.mixer.causal:
-            self.mixer.extend(states, h, ctx, x)
         else:
-            raise ModelError(
-                "this model has a layer that reads the whole sequence at once, so it cannot be "
-                "continued token by token: use logits, hidden or score"
-            )
+            self.mixer.extend(states, h, ctx, x)
         if self.mlp is not None:
             self.mlp.add_to(x, ctx.threads)
 

@@ -16,8 +16,10 @@ from .blocks import Block, Norm
 from .config import ModelConfig
 from .context import Context, context
 from .errors import InputError, LimitError, ModelError
+from .ids import token_ids
 from .linear import Linear
 from .online_taps import Convolutions
+from .pooling import pooled
 from .state import State
 from .weights import Weights
 
@@ -57,7 +59,7 @@ class Engine:
         self.threads = threads
         self.max_memory = max_memory
         self.on_progress = on_progress
-        self.compat = frozenset(compat)
+        self.compat = frozenset([compat] if isinstance(compat, str) else compat)
         unknown = sorted(self.compat - COMPAT)
         if unknown:
             raise InputError(f"compat {unknown[0]!r} is not known; known: {', '.join(COMPAT)}")
@@ -155,8 +157,9 @@ class Engine:
         for sequence in sequences:
             ids = self.check_ids(sequence)
             h = self._normed(self._run_whole(ids))
-            rows.append(_pool(h, ids, head.pool, self.config.special_tokens.pad))
-        return self._classifier(np.stack(rows), self.threads)
+            rows.append(pooled(h, ids, head.pool, self.config.special_tokens.pad))
+        h = np.stack(rows) if rows else np.zeros((0, self.config.d_model), np.float32)
+        return self._classifier(h, self.threads)
 
     # ---- sequences under way
 
@@ -177,13 +180,11 @@ class Engine:
         """
         state = self.new_state() if state is None else self._own(state)
         ids = self.check_ids(ids)
+        room = self._room(state.position + len(ids), max_new_tokens)
+        self._check_memory(state.position + len(ids) + room, new=len(ids))
         x = self._run([state], [ids])
         state.logits = self._logits_of(self._normed(x[-1:]))[0]
-        if max_new_tokens is not None:
-            room = max_new_tokens
-            if self.max_length is not None:
-                room = min(room, self.max_length - state.position)
-            state.reserve(room)
+        state.reserve(room)
         return state
 
     def extend(self, state: State, ids: ArrayLike) -> Floats:
@@ -216,19 +217,7 @@ class Engine:
 
     def check_ids(self, ids: ArrayLike) -> Ids:
         """ids as int32 [T]. InputError if empty, not integers, or outside the embedding."""
-        array = np.asarray(ids)
-        if array.ndim != 1:
-            raise InputError(f"token ids must be one-dimensional, got shape {list(array.shape)}")
-        if array.size == 0:
-            raise InputError("the sequence is empty: at least one token is needed")
-        if array.dtype.kind not in "iub":
-            raise InputError(f"token ids must be integers, got {array.dtype}")
-        low, high = int(array.min()), int(array.max())
-        rows = self._embedding.shape[0]
-        if low < 0 or high >= rows:
-            bad = low if low < 0 else high
-            raise InputError(f"token id {bad} is outside the vocabulary 0..{rows - 1}")
-        return np.ascontiguousarray(array, dtype=np.int32)
+        return token_ids(ids, self._embedding.shape[0])
 
     def check_length(
         self, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = 0
@@ -240,13 +229,35 @@ class Engine:
                 f"the sequence has {length} tokens but {self.name} takes at most {limit}: "
                 "shorten it or score it in windows"
             )
+        self._check_memory(length, batch, new=new, logits_rows=logits_rows)
+
+    def _check_memory(
+        self, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = 0
+    ) -> None:
         if self.max_memory is not None:
             wanted = planner.plan(self, length, batch, new=new, logits_rows=logits_rows)
             wanted.check(self.max_memory)
 
+    def _room(self, length: int, max_new_tokens: int | None) -> int:
+        """Tokens to make room for after `length` of them."""
+        if max_new_tokens is None:
+            return 0
+        if max_new_tokens < 0:
+            raise InputError(f"max_new_tokens is {max_new_tokens}, must be at least 0")
+        if self.max_length is None:
+            return max_new_tokens
+        return max(0, min(max_new_tokens, self.max_length - length))
+
     def _own(self, state: State) -> State:
+        if not isinstance(state, State):
+            raise InputError(f"a State is needed (from prefill, new_state or fork), got {state!r}")
         if state.fingerprint != self.fingerprint:
             raise InputError("this state belongs to another model")
+        if state.torn:
+            raise InputError(
+                "this state was left half-changed by an interrupted call: go on from a fork made "
+                "before it, or begin a new one"
+            )
         return state
 
     # ---- the forward pass
@@ -267,9 +278,12 @@ class Engine:
         self.check_length(longest, len(states), new=max(lengths), logits_rows=logits_rows)
         ctx = context(lengths, starts, self.threads, self.compat)
         x = self._embed(np.concatenate(pieces), ctx)
+        for state in states:
+            state.torn = True
         self._through(self.blocks, states, x, ctx)
         for state, n in zip(states, lengths, strict=True):
             state.position += n
+            state.torn = False
         return x
 
     def _through(
@@ -298,16 +312,3 @@ class Engine:
 def _layer_tensors(tensors: dict[str, Floats], layer: int) -> dict[str, Floats]:
     prefix = f"layers.{layer}."
     return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-
-
-def _pool(h: Floats, ids: Ids, pool: str, pad: int | None) -> Floats:
-    """h [T, D] -> [D] by the classifier's rule (HyenaDNA spec, section 6)."""
-    if pool in ("mean", "sum"):
-        total = h.astype(np.float64).sum(axis=0)
-        return (total / len(h) if pool == "mean" else total).astype(np.float32)
-    if pool == "first":
-        return h[0]
-    if pool == "last" or pad is None:
-        return h[-1]
-    pads = np.flatnonzero(ids == pad)
-    return h[int(pads[0]) - 1] if len(pads) else h[-1]

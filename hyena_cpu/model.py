@@ -80,7 +80,9 @@ class Model(Engine):
                 rows.append(h.mean(axis=0, dtype=np.float64).astype(np.float32))
             else:
                 rows.append(h[-1].copy() if pool == "last" else h)
-        return rows if pool is None else np.stack(rows)
+        if pool is None:
+            return rows
+        return np.stack(rows) if rows else np.zeros((0, self.config.d_model), np.float32)
 
     def close(self) -> None:
         """Drops cached transforms. The model stays usable."""

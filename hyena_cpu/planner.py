@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .errors import LimitError
+from .errors import InputError, LimitError
 
 HEAD_ROWS = 256  # rows of logits made at a time where not all of them are wanted
 LOGPROB_BYTES = 4 + 3 * 8  # a logit, and what its float64 softmax holds of it
@@ -36,8 +36,8 @@ class Plan:
             name, size = max(self.rows, key=lambda row: row[1])
             raise LimitError(
                 f"this run needs about {readable(self.total)} (largest: {name}, {readable(size)}) "
-                f"but max-memory is {readable(limit)}: allow at least "
-                f"{-(-self.total >> 20)} MiB or use a shorter input"
+                f"but max-memory is {readable(limit)}: allow at least {-(-self.total >> 10)} KiB "
+                "or use a shorter input"
             )
 
 
@@ -49,6 +49,8 @@ def plan(
     `new` of the tokens (None: all) are taken in by the one call that is planned, and `logits_rows`
     rows of logits are returned.
     """
+    if length < 1 or batch < 1:
+        raise InputError(f"plan: length {length} and batch {batch} must both be at least 1")
     config = model.config
     new = length if new is None else new
     tokens = new * batch

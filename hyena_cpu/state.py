@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import InputError
 from .online import OnlineConv
 from .spectra import LANES
 
@@ -136,6 +137,7 @@ class State:
     """One sequence under way: feed it with `Model.extend` or `Model.step`.
 
     position: tokens taken in so far. logits: float32 [logits_width] of the last one, or None.
+    torn: a call was interrupted while it changed the layers; the state cannot go on.
     """
 
     def __init__(self, layers: list[LayerState], fingerprint: str) -> None:
@@ -143,6 +145,7 @@ class State:
         self.fingerprint = fingerprint
         self.position = 0
         self.logits: Floats | None = None
+        self.torn = False
 
     @property
     def nbytes(self) -> int:
@@ -152,11 +155,13 @@ class State:
     def fork(self) -> State:
         """An independent copy: what one does the other never sees."""
         twin = State([layer.fork() for layer in self.layers], self.fingerprint)
-        twin.position = self.position
+        twin.position, twin.torn = self.position, self.torn
         twin.logits = None if self.logits is None else self.logits.copy()
         return twin
 
     def reserve(self, n: int) -> None:
-        """Takes the memory for n further tokens now."""
+        """Takes the memory for n further tokens now. InputError if n is negative."""
+        if n < 0:
+            raise InputError(f"reserve: n is {n}, must be at least 0")
         for layer in self.layers:
             layer.reserve(n)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import BIDIRECTIONAL, CAUSAL, LENGTH, VOCAB, model, tokens, weights
 
+import hyena_cpu
 from hyena_cpu import InputError, LimitError, ModelError
 from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
@@ -217,6 +218,45 @@ def test_every_refusal_is_one_clear_sentence() -> None:
         model(CAUSAL["order2"], compat=["leak"])
     with pytest.raises(TypeError, match="path"):
         m.__reduce__()
+
+
+@causal
+def test_an_interrupted_call_is_never_continued_by_mistake(name: str) -> None:
+    m = model(CAUSAL[name])
+    ids = tokens(700)
+    state = m.prefill(ids[:20])
+    before = state.fork()
+
+    def interrupt(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    m.on_progress = interrupt
+    longest = m.max_length or len(ids)
+    with pytest.raises(KeyboardInterrupt):
+        m.extend(state, ids[20:longest])
+    m.on_progress = None
+    for goes_on in (state, state.fork()):
+        with pytest.raises(InputError, match="interrupted call"):
+            m.step(goes_on, 1)
+    close(m.extend(before, ids[20:100]), m.logits(ids[:100])[20:])
+
+
+def test_calls_without_sense_are_refused() -> None:
+    m = model(CAUSAL["order2"])
+    with pytest.raises(InputError, match="got text"):
+        m.hidden("ACGT")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="one list of integers"):
+        m.logits([[1, 2], [3]])
+    with pytest.raises(InputError, match="a State is needed"):
+        m.extend(None, [1])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="max_new_tokens is -5"):
+        m.prefill([1], max_new_tokens=-5)
+    with pytest.raises(InputError, match="n is -1"):
+        m.new_state().reserve(-1)
+    with pytest.raises(InputError, match="plan: length 0"):
+        hyena_cpu.plan(m, 0)
+    assert m.embed([]).shape == (0, m.config.d_model)  # type: ignore[union-attr]
+    assert model(CAUSAL["order2"], compat="wrap_filter").compat == {"wrap_filter"}
 
 
 def test_ids_of_any_layout_are_read_as_written() -> None:

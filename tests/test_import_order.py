@@ -16,6 +16,8 @@ ROOMS = [
     "config_json",
     "kernels",
     "threads",
+    "ids",
+    "pooling",
     "context",
     "linear",
     "filters",

@@ -73,6 +73,15 @@ def test_a_run_above_the_limit_is_refused_before_it_starts(name: str) -> None:
     assert model(CAUSAL[name], max_memory=large).prefill(tokens(LENGTH)).position == LENGTH
 
 
+def test_new_tokens_count_before_the_prompt_is_taken_in() -> None:
+    free = model(CAUSAL["finite_hybrid"])
+    needed = hyena_cpu.plan(free, 4096, new=10).total
+    bounded = model(CAUSAL["finite_hybrid"], max_memory=needed - 1)
+    with pytest.raises(hyena_cpu.LimitError, match="max-memory"):
+        bounded.prefill(tokens(10), max_new_tokens=4086)
+    assert bounded.prefill(tokens(10)).position == 10
+
+
 def test_all_logits_are_counted_where_all_are_returned() -> None:
     m = model(CAUSAL["order2"])
     rest = hyena_cpu.plan(m, LENGTH).total

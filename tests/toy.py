@@ -73,7 +73,10 @@ CAUSAL: dict[str, ModelConfig] = {
         norm="rmsnorm",
     ),
     "attention_first": _model(
-        layer(AttentionConfig(heads=4)), layer(HyenaConfig(EXPLICIT)), positions=LENGTH
+        layer(AttentionConfig(heads=4)),
+        layer(HyenaConfig(EXPLICIT)),
+        positions=LENGTH,
+        max_length=LENGTH,
     ),
     "long_conv": _model(layer(LongConvConfig(EXPLICIT, channels=2))),
     "h3_conv": _model(layer(H3ConvConfig(EXPLICIT), None)),
