@@ -161,6 +161,45 @@ def test_convert_a_foreign_folder(tmp_path: Path) -> None:
         convert(origin, tmp_path / "native")
 
 
+@pytest.mark.parametrize("shift", [float("nan"), float("inf"), -float("inf")])
+def test_convert_takes_finite_shifts_only(shift: float, tmp_path: Path) -> None:
+    origin = folder(tmp_path / "origin", *stored("hyenadna/hf_causal_lm"))
+    with pytest.raises(ModelError, match="modulation_shift must be a finite number"):
+        convert(origin, tmp_path / "native", modulation_shift=shift)
+    assert not (tmp_path / "native").exists()
+
+
+def test_no_nan_reaches_config_json(tmp_path: Path) -> None:
+    weights = golden("hyenadna/hf_causal_lm")
+    norm = dataclasses.replace(weights.config.norm, eps=float("nan"))
+    config = dataclasses.replace(weights.config, norm=norm)
+    with pytest.raises(ModelError, match=r"eps|config\.json: holds NaN"):
+        save_folder(tmp_path / "m", config, weights.tensors)
+    mixer = weights.config.layers[0].mixer
+    assert isinstance(mixer, c.HyenaConfig)
+    odd = dataclasses.replace(mixer, filter=dataclasses.replace(mixer.filter, shift=float("nan")))
+    layers = tuple(dataclasses.replace(layer, mixer=odd) for layer in weights.config.layers)
+    config = dataclasses.replace(weights.config, layers=layers)
+    with pytest.raises(ModelError, match=r"shift|config\.json: holds NaN"):
+        save_folder(tmp_path / "m", config, weights.tensors)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_that_cannot_be_read_again_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = folder(tmp_path / "origin", *stored("hyenadna/hf_causal_lm"))
+
+    def damaged(path: Path, *_: Any, **options: Any) -> None:
+        save_folder(path, *_, **options)
+        (path / "model.safetensors").write_bytes(b"")
+
+    monkeypatch.setattr("hyena_cpu.weights.save_folder", damaged)
+    with pytest.raises(ModelError, match="truncated"):
+        convert(origin, tmp_path / "native")
+    assert not (tmp_path / "native").exists()
+
+
 @pytest.fixture
 def torch() -> Any:
     return pytest.importorskip("torch", reason="PyTorch files need PyTorch")

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +144,11 @@ def convert(
     names = ("tokenizer.json", "generation_config.json")
     extra = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
     save_folder(destination, weights.config, weights.tensors, extra_files=extra)
-    written = load_folder(destination)
+    try:
+        written = load_folder(destination)
+    except BaseException:
+        shutil.rmtree(Path(destination).expanduser(), ignore_errors=True)
+        raise
     return dataclasses.replace(written, notes=weights.notes + written.notes)
 
 
