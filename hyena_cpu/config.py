@@ -32,7 +32,7 @@ class FilterConfig:
     """One family of long filters; a filter is zero beyond `taps`.
 
     implicit     sine MLP over stored positional features, exponential window plus `shift`
-                 (HyenaDNA and safari, spec sections 2)
+                 (arXiv 2302.10866 and 2306.15794)
     sine_window  sine MLP over features rebuilt from `taps` and `bands`, learned log-rate window
     explicit     the taps themselves, soft-thresholded by `threshold`
     modal        sums of `modes` complex exponentials

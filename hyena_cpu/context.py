@@ -13,7 +13,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Context:
-    """Rows of one or more sequences end to end: ragged along T, never padded.
+    """Where each sequence lies in x [T, D], which holds their rows one after another, no padding.
 
     offsets: B + 1 row numbers; sequence b owns rows offsets[b] .. offsets[b + 1].
     positions: int64 [T], the position of each row in its own sequence.

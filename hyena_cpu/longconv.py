@@ -1,4 +1,4 @@
-"""The long convolution by itself, for people with their own model."""
+"""The long convolution as a public operator of its own, usable in any model."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class LongConv:
     """Causal depthwise convolution with one long filter per channel, by FFT.
 
     y[c, t] = post[c, t] * (sum over k of taps[c, k] * w[c, t - k] + skip[c] * w[c, t]) with
-    w = pre * x (Poli et al. 2023, "Hyena Hierarchy", section 3). Taps are zero beyond their
-    length, so x may be longer or shorter than the filter. Relative L2 error against float64 is at
-    most 0.6 eps sqrt(log2 2T), eps = 2^-23, for inputs and filters of ordinary shape; the bits do
-    not depend on the number of threads nor on what else is in the batch.
+    w = pre * x (Poli et al. 2023, "Hyena Hierarchy", section 3). x may be longer or
+    shorter than the filter, which ends with its last tap. Relative L2 error against float64 is at
+    most 0.6 eps sqrt(log2 2T), eps = 2^-23, for inputs and filters of ordinary shape; neither
+    `threads` nor batch mates change a bit.
 
     Transforms of the filter are computed at first use for a length and a few are kept. One
     operator may be called from several threads. As a context manager it drops them at the end.

@@ -19,7 +19,7 @@ from test_config import EVERYTHING
 
 from hyena_cpu import config as c
 from hyena_cpu.errors import ModelError, NumericError
-from hyena_cpu.weights import convert, load_files, load_folder, native, save_folder
+from hyena_cpu.weights import convert, load_files, load_folder, load_operator, native, save_folder
 
 
 def random_tensors(config: c.ModelConfig) -> dict[str, np.ndarray]:
@@ -161,6 +161,45 @@ def test_convert_a_foreign_folder(tmp_path: Path) -> None:
         convert(origin, tmp_path / "native")
 
 
+@pytest.mark.parametrize("shift", [float("nan"), float("inf"), -float("inf")])
+def test_convert_takes_finite_shifts_only(shift: float, tmp_path: Path) -> None:
+    origin = folder(tmp_path / "origin", *stored("hyenadna/hf_causal_lm"))
+    with pytest.raises(ModelError, match="modulation_shift must be a finite number"):
+        convert(origin, tmp_path / "native", modulation_shift=shift)
+    assert not (tmp_path / "native").exists()
+
+
+def test_no_nan_reaches_config_json(tmp_path: Path) -> None:
+    weights = golden("hyenadna/hf_causal_lm")
+    norm = dataclasses.replace(weights.config.norm, eps=float("nan"))
+    config = dataclasses.replace(weights.config, norm=norm)
+    with pytest.raises(ModelError, match=r"eps|config\.json: holds NaN"):
+        save_folder(tmp_path / "m", config, weights.tensors)
+    mixer = weights.config.layers[0].mixer
+    assert isinstance(mixer, c.HyenaConfig)
+    odd = dataclasses.replace(mixer, filter=dataclasses.replace(mixer.filter, shift=float("nan")))
+    layers = tuple(dataclasses.replace(layer, mixer=odd) for layer in weights.config.layers)
+    config = dataclasses.replace(weights.config, layers=layers)
+    with pytest.raises(ModelError, match=r"shift|config\.json: holds NaN"):
+        save_folder(tmp_path / "m", config, weights.tensors)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_that_cannot_be_read_again_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = folder(tmp_path / "origin", *stored("hyenadna/hf_causal_lm"))
+
+    def damaged(path: Path, *_: Any, **options: Any) -> None:
+        save_folder(path, *_, **options)
+        (path / "model.safetensors").write_bytes(b"")
+
+    monkeypatch.setattr("hyena_cpu.weights.save_folder", damaged)
+    with pytest.raises(ModelError, match="truncated"):
+        convert(origin, tmp_path / "native")
+    assert not (tmp_path / "native").exists()
+
+
 @pytest.fixture
 def torch() -> Any:
     return pytest.importorskip("torch", reason="PyTorch files need PyTorch")
@@ -194,7 +233,7 @@ def test_bin_in_every_precision(torch: Any, dtype: str, tmp_path: Path) -> None:
     cast["torchmetrics.seen"] = torch.tensor(3)
     torch.save(cast, tmp_path / "pytorch_model.bin")
     config = GOLDEN / "hyenadna/hf_causal_lm.config.json"
-    weights = load_files(config, tmp_path / "pytorch_model.bin")
+    weights = convert(tmp_path / "pytorch_model.bin", tmp_path / "native", config=config)
     expected = cast["lm_head.weight"].to(torch.float32).numpy()
     np.testing.assert_array_equal(weights.tensors["head.weight"], expected)
 
@@ -220,8 +259,13 @@ def test_pickles_are_never_executed(torch: Any, tmp_path: Path) -> None:
         archive.writestr("fake/version", "3\n")
     config = GOLDEN / "hyenadna/hf_causal_lm.config.json"
     for name in ("zip.ckpt", "old.pt", "bare.bin", "fake.bin"):
-        with pytest.raises(ModelError, match=f"{name}: not a PyTorch file of plain tensors"):
+        with pytest.raises(ModelError, match=f"{name}: not a PyTorch file of plain t") as error:
             convert(tmp_path / name, tmp_path / "native", config=config)
+        assert "only tensors are read" in str(error.value)
+        named = name in ("zip.ckpt", "old.pt")  # the others fail before the call is reached
+        refused = "mkdir, which was refused" if named else "which were refused"
+        assert refused in str(error.value)
+        assert "weights_only" not in str(error.value)
         assert not trace.exists()
     pickle.loads(pickle.dumps(Trap(trace)))  # the trap does work
     assert trace.exists()
@@ -248,6 +292,51 @@ def test_other_content_is_refused(torch: Any, tmp_path: Path) -> None:
         convert(tmp_path / "absent.pt", tmp_path / "native", config=config)
 
 
+@pytest.mark.parametrize("suffix", [".ckpt", ".pt", ".pth", ".bin"])
+def test_only_convert_opens_pytorch_files(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x{suffix}"
+    shutil.copy(GOLDEN / "hyenadna/orig_lightning.ckpt", path)
+    config = GOLDEN / "hyenadna/orig_standalone_head.config.json"
+    for load in (load_files, load_operator):
+        with pytest.raises(ModelError, match="make a safe copy first: hyena-cpu convert"):
+            load(config, path)
+
+
+def test_sources_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="absent: no such file or folder"):
+        convert(tmp_path / "absent", tmp_path / "native")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="file: a file, not a folder"):
+        load_folder(tmp_path / "file")
+
+
+def test_convert_uses_the_config_it_is_given(tmp_path: Path) -> None:
+    config, tensors = stored("hyenadna/hf_causal_lm")
+    origin = folder(tmp_path / "origin", {"model_type": "gpt2"}, tensors)
+    (tmp_path / "other.json").write_text(json.dumps(config))
+    weights = convert(origin, tmp_path / "native", config=tmp_path / "other.json")
+    assert weights.fingerprint == golden("hyenadna/hf_causal_lm").fingerprint
+
+
+def test_the_new_folder_names_the_model(tmp_path: Path) -> None:
+    origin = folder(tmp_path / "origin", *stored("hyenadna/hf_causal_lm"))
+    assert convert(origin, tmp_path / "new").config.name == "new"
+    assert json.loads((tmp_path / "new/config.json").read_text())["name"] == "new"
+    config = dataclasses.replace(load_folder(origin).config, name="Anna")
+    save_folder(tmp_path / "native", config, load_folder(origin).tensors)
+    assert convert(tmp_path / "native", tmp_path / "again").config.name == "Anna"
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", '"x"', "{"])
+def test_generation_settings_are_an_object(content: str, tmp_path: Path) -> None:
+    origin = folder(tmp_path / "origin", *stored("hyenadna/hf_causal_lm"))
+    (origin / "generation_config.json").write_text(content)
+    with pytest.raises(ModelError, match=r"origin/generation_config\.json: (must be|not valid)"):
+        load_folder(origin)
+    with pytest.raises(ModelError, match=r"origin/generation_config\.json: (must be|not valid)"):
+        convert(origin, tmp_path / "native")
+
+
 def test_convert_needs_one_file(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "hyenadna/hf_causal_lm.config.json", tmp_path / "config.json")
     with pytest.raises(ModelError, match="holds 0 PyTorch files"):
@@ -263,5 +352,6 @@ def test_without_pytorch_the_message_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     config = GOLDEN / "hyenadna/hf_causal_lm.config.json"
+    (tmp_path / "x.ckpt").write_bytes(b"")
     with pytest.raises(ModelError, match=r"pip install 'hyena-cpu\[convert\]'"):
         convert(tmp_path / "x.ckpt", tmp_path / "native", config=config)

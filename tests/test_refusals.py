@@ -11,6 +11,28 @@ from model_files import folder, stored
 from hyena_cpu.errors import ModelError
 from hyena_cpu.weights import detect_family, load_folder
 
+# Keys as the published configurations have them.
+EVO_1 = {
+    "model_name": "evo-1-8k-base",
+    "vocab_size": 512,
+    "hidden_size": 4096,
+    "num_filters": 4096,
+    "num_layers": 32,
+    "attn_layer_idxs": [8, 16, 24],
+    "hyena_layer_idxs": [0, 1, 2],
+    "state_size": 8,
+    "max_seqlen": 8192,
+}
+EVO_2 = {
+    "model_name": "evo2",
+    "vocab_size": 512,
+    "hidden_size": 4096,
+    "attn_layer_idxs": [3],
+    "hcl_layer_idxs": [2],
+    "hcm_layer_idxs": [1],
+    "hcs_layer_idxs": [0],
+}
+
 
 @pytest.mark.parametrize(
     ("key", "value"),
@@ -92,7 +114,10 @@ def test_family_detection() -> None:
     for data, reason in (
         ({"ssm_cfg": {}}, "H3"),
         ({"sequence_mixer": {}}, "Zoology"),
-        ({"model_type": "stripedhyena"}, "stripedhyena"),
+        ({"model_type": "stripedhyena"}, "StripedHyena / Evo"),
+        (EVO_1, "hyena_layer_idxs marks a model of StripedHyena / Evo"),
+        (EVO_1 | {"model_type": "stripedhyena"}, "StripedHyena / Evo"),
+        (EVO_2, "hcl_layer_idxs marks a model of StripedHyena / Evo"),
         ({"model_type": "gpt2"}, "gpt2"),
         ({"d_model": 8}, "cannot tell"),
         ({"layer": {"_name_": "s4"}}, "cannot tell"),

@@ -2,11 +2,11 @@
 
     mixer.extend(states, x, ctx, residual)
 
-x [T, D] holds the new tokens of one or more sequences end to end; `states` has one state per
-sequence, or is None when every sequence is new and none is to be continued. What the mixer makes
-of x is added to `residual` [T, D]; x itself is scratch from then on. Appending 5 tokens and then 3
-equals appending 8. `whole(x, ctx, residual)` is the same for complete sequences and the only form
-a mixer that is not `causal` has. `buffers` and `state_bytes` say what memory it takes.
+x [T, D] holds the new rows, sequence after sequence; `states` has one state per sequence, or is
+None when every sequence is new and none is to be continued. What the mixer makes of x is added to
+`residual` [T, D]; x itself is scratch from then on. How a sequence is cut into calls changes
+rounding only. `whole(x, ctx, residual)` is the same for complete sequences and the only form a
+mixer that is not `causal` has. `buffers` and `state_bytes` say what memory it takes.
 """
 
 from __future__ import annotations

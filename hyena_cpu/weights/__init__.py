@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,13 @@ FAMILIES: dict[str, Loader] = {
     "native": native.load,
     "hyenadna": hyenadna.load,
     "safari": safari.load,
+}
+UNSUPPORTED = {  # families by a key or model_type that is theirs alone
+    "ssm_cfg": "H3",
+    "sequence_mixer": "Zoology",
+    "hyena_layer_idxs": "StripedHyena / Evo",
+    "hcl_layer_idxs": "StripedHyena / Evo",
+    "stripedhyena": "StripedHyena / Evo",
 }
 
 
@@ -81,14 +89,13 @@ def load_folder(
     folder = Path(os.fsdecode(path)).expanduser()
     try:
         if not folder.is_dir():
-            raise ModelError(f"{folder}: no such folder")
-        data = config_json.read(folder / "config.json")
-        family = family or detect_family(data, str(folder / "config.json"))
-        stored, weights_name = read_folder(folder)
+            wrong = "a file, not a folder" if folder.exists() else "no such folder"
+            raise ModelError(f"{folder}: {wrong}")
+        return _load_folder(
+            folder, folder / "config.json", family, modulation_shift, allow_nonfinite
+        )
     except OSError as error:
         raise ModelError(f"{folder}: cannot be read: {error.strerror}") from error
-    source = Source(str(folder / "config.json"), weights_name, modulation_shift, allow_nonfinite)
-    return _weights(data, stored, source, family, folder)
 
 
 def load_files(
@@ -99,17 +106,16 @@ def load_files(
     modulation_shift: float | None = None,
     allow_nonfinite: bool = False,
 ) -> Weights:
-    """As `load_folder`, from a config and a tensor file (safetensors or PyTorch) of any name."""
-    data = config_json.read(config_path)
-    family = family or detect_family(data, str(config_path))
+    """As `load_folder`, from a config and a safetensors file of any name."""
     source = Source(str(config_path), str(weights_path), modulation_shift, allow_nonfinite)
-    return _weights(data, _read_file(weights_path), source, family, weights_path.parent)
+    stored = _read_safe(weights_path)
+    return _weights(config_json.read(config_path), stored, source, family, weights_path.parent)
 
 
 def load_operator(config_path: Path, weights_path: Path) -> tuple[MixerConfig, dict[str, Array]]:
     """A single layer (Hyena, LongConv, H3Conv): its config and tensors without prefix."""
     source = Source(str(config_path), str(weights_path))
-    return safari.load_operator(config_json.read(config_path), _read_file(weights_path), source)
+    return safari.load_operator(config_json.read(config_path), _read_safe(weights_path), source)
 
 
 def convert(
@@ -126,24 +132,33 @@ def convert(
         source: a model folder, or a .ckpt, .pt, .bin or .safetensors file.
         destination: the new folder; must not exist.
         family: as in `load_folder`.
-        config: the JSON configuration; config.json beside the tensors if None.
+        config: the JSON configuration in the place of the config.json beside the tensors.
         modulation_shift: as in `load_folder`; written into the new folder.
 
     Raises:
-        ModelError: as `load_folder`; PyTorch is missing; the destination exists.
+        ModelError: as `load_folder`; PyTorch is missing; no such source; the destination exists.
     """
-    origin = Path(source).expanduser()
+    origin, target = Path(source).expanduser(), Path(destination).expanduser()
+    if not origin.exists():
+        raise ModelError(f"{origin}: no such file or folder to convert")
     tensors = _tensor_file(origin) if origin.is_dir() else origin
     folder = origin if origin.is_dir() else origin.parent
     settings = Path(config).expanduser() if config is not None else folder / "config.json"
+    name = target.resolve().name
     if tensors is None:
-        weights = load_folder(origin, family=family, modulation_shift=modulation_shift)
+        weights = _load_folder(folder, settings, family, modulation_shift, name=name)
     else:
-        weights = load_files(settings, tensors, family=family, modulation_shift=modulation_shift)
+        data = config_json.read(settings)
+        where = Source(str(settings), str(tensors), modulation_shift)
+        weights = _weights(data, _read_any(tensors), where, family, folder, name)
     names = ("tokenizer.json", "generation_config.json")
-    extra = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
-    save_folder(destination, weights.config, weights.tensors, extra_files=extra)
-    written = load_folder(destination)
+    extra = {n: (folder / n).read_bytes() for n in names if (folder / n).is_file()}
+    save_folder(target, weights.config, weights.tensors, extra_files=extra)
+    try:
+        written = load_folder(target)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
     return dataclasses.replace(written, notes=weights.notes + written.notes)
 
 
@@ -156,9 +171,10 @@ def detect_family(data: Any, where: str) -> str:
         return "native"
     if model_type == "hyenadna":
         return "hyenadna"
-    for key, name in (("ssm_cfg", "H3"), ("sequence_mixer", "Zoology"), ("hcl_layer_idxs", "Evo")):
-        if key in data:
-            raise ModelError(f"{where}: {key} marks a {name} model, which is not supported yet")
+    marks = [key for key in UNSUPPORTED if key in data or key == model_type]
+    if marks:
+        name = UNSUPPORTED[marks[0]]
+        raise ModelError(f"{where}: {marks[0]} marks a model of {name}, which is not supported yet")
     if model_type is not None:
         raise ModelError(f"{where}: model_type {model_type!r:.60} is not supported")
     if isinstance(layer, dict) and layer.get("_name_") == "hyena":
@@ -166,9 +182,30 @@ def detect_family(data: Any, where: str) -> str:
     raise ModelError(f"{where}: cannot tell the model family; name one: {', '.join(FAMILIES)}")
 
 
-def _weights(
-    data: Any, stored: Mapping[str, Array], source: Source, family: str, folder: Path
+def _load_folder(
+    folder: Path,
+    config_path: Path,
+    family: str | None,
+    modulation_shift: float | None,
+    allow_nonfinite: bool = False,
+    name: str = "",
 ) -> Weights:
+    data = config_json.read(config_path)
+    family = family or detect_family(data, str(config_path))
+    stored, weights_name = read_folder(folder)
+    source = Source(str(config_path), weights_name, modulation_shift, allow_nonfinite)
+    return _weights(data, stored, source, family, folder, name)
+
+
+def _weights(
+    data: Any,
+    stored: Mapping[str, Array],
+    source: Source,
+    family: str | None,
+    folder: Path,
+    name: str = "",
+) -> Weights:
+    family = family or detect_family(data, source.config)
     if family not in FAMILIES:
         raise ModelError(f"family {family!r} is not one of {', '.join(FAMILIES)}")
     if not isinstance(data, dict):
@@ -182,16 +219,22 @@ def _weights(
         notes.insert(0, f"{source.config}: read as {family}{_shift_note(config)}")
     if config.tokenizer is None and (folder / "tokenizer.json").is_file():
         config = dataclasses.replace(config, tokenizer=TokenizerConfig("hf", "tokenizer.json"))
-    config = config if config.name else dataclasses.replace(config, name=folder.resolve().name)
-    generation = folder / "generation_config.json"
+    config = dataclasses.replace(config, name=config.name or name or folder.resolve().name)
     return Weights(
         config=config,
         tensors=tensors,
         folder=folder,
-        generation=config_json.read(generation) if generation.is_file() else {},
+        generation=_generation(folder / "generation_config.json"),
         notes=tuple(notes),
         fingerprint=_fingerprint(config, tensors),
     )
+
+
+def _generation(path: Path) -> dict[str, Any]:
+    data = config_json.read(path) if path.is_file() else {}
+    if not isinstance(data, dict):
+        raise ModelError(f"{path}: must be a JSON object, got {type(data).__name__}")
+    return data
 
 
 def _windowed(config: ModelConfig) -> list[FilterConfig]:
@@ -217,7 +260,16 @@ def _with_shift(config: ModelConfig, shift: float | None) -> ModelConfig:
     return dataclasses.replace(config, layers=tuple(layers))
 
 
-def _read_file(path: Path) -> dict[str, Array]:
+def _read_safe(path: Path) -> dict[str, Array]:
+    if path.suffix in torch_pickle.SUFFIXES:
+        raise ModelError(
+            f"{path}: a PyTorch file; make a safe copy first: hyena-cpu convert {path} NEW_FOLDER"
+        )
+    return safetensors.read(path, is_training_leftover)
+
+
+def _read_any(path: Path) -> dict[str, Array]:
+    """For `convert` alone: also PyTorch files."""
     if path.suffix in torch_pickle.SUFFIXES:
         return torch_pickle.read(path, is_training_leftover)
     return safetensors.read(path, is_training_leftover)

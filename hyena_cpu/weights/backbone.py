@@ -1,4 +1,7 @@
-"""The state-dict layout that safari and HyenaDNA share (specs: key tables of both files)."""
+"""The state-dict layout that safari and HyenaDNA share, read from both published codes.
+
+The tables are in docs/formats.md.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +168,10 @@ def linspace(start: float, end: float, count: int) -> Array:
 
 
 def positional_features(L: int, E: int) -> Array:
-    """z [L, E] in float32: time, then cosines, then minus sines (spec hyenadna.md section 2)."""
+    """z [L, E] in float32: time, then cosines, then minus sines.
+
+    Source: the positional embedding of the published HyenaDNA code (arXiv 2306.15794).
+    """
     bands = linspace(1e-4, (E - 1) // 2 - 1, (E - 1) // 2)
     angle = np.float32(2 * math.pi) * linspace(0, L - 1, L) / np.float32(L)
     turns = bands * angle[:, None]

@@ -17,6 +17,12 @@ class Source:
     modulation_shift: float | None = None
     allow_nonfinite: bool = False
 
+    def __post_init__(self) -> None:
+        if self.modulation_shift is not None and not abs(self.modulation_shift) < 1e30:
+            raise ModelError(
+                f"modulation_shift must be a finite number, got {self.modulation_shift}"
+            )
+
 
 @dataclass
 class Keys:

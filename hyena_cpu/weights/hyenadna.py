@@ -1,4 +1,8 @@
-"""HyenaDNA: the original layout and the Hugging Face port (spec hyenadna.md section 3)."""
+"""HyenaDNA: the original layout and the Hugging Face port.
+
+Sources: Nguyen et al. 2023, arXiv 2306.15794; the published code (HazyResearch/hyena-dna at
+d553021) and the port's `modeling_hyena.py`.
+"""
 
 from __future__ import annotations
 

@@ -150,9 +150,8 @@ def save_folder(
     check(config, str(target))
     wanted = [Tensor(name, shape, (name,)) for name, shape in shapes(config).items()]
     collect(wanted, tensors, str(target))
-    text = json.dumps(config_json.to_json(config), indent=2, ensure_ascii=False) + "\n"
     files = {
-        "config.json": text.encode(),
+        "config.json": _json(config, f"{target}: config.json"),
         "model.safetensors": save({n: _rounded(n, tensors[n], dtype) for n in sorted(tensors)}),
         **(extra_files or {}),
     }
@@ -170,6 +169,15 @@ def save_folder(
         raise ModelError(f"{target}: cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _json(config: ModelConfig, where: str) -> bytes:
+    data = config_json.to_json(config)
+    try:
+        text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise ModelError(f"{where}: holds NaN or an infinity, which JSON does not allow") from error
+    return (text + "\n").encode()
 
 
 def _rounded(name: str, value: Array, dtype: str) -> NDArray[Any]:

@@ -112,7 +112,10 @@ def language_model(
 
 
 def hyena_config(layer: Keys, shift: float) -> HyenaConfig:
-    """The operator's options (spec safari_hyena.md section 2). Refuses what does not work."""
+    """The operator's options (Poli et al. 2023, arXiv 2302.10866, and safari's code).
+
+    Refuses what does not work there.
+    """
     layer.require("_name_", "hyena", "other layers have no language models here")
     broken = "the original code fails or leaks the future with other values"
     for name in ("num_heads", "inner_factor", "num_blocks"):
@@ -191,7 +194,7 @@ def _attention_layers(keys: Keys, layers: int) -> dict[int, AttentionConfig]:
 
 
 def _author_rewrites(stored: Mapping[str, Array], where: str) -> dict[str, Array]:
-    """The renamings of the authors' loader, in its order (spec safari_hyena.md section 1)."""
+    """The renamings of the authors' loader, in its order (safari repository)."""
 
     def rewritten(name: str) -> str:
         name = re.sub(r"^s4seq\.encoder\.", "backbone.", name)
@@ -237,7 +240,7 @@ def _stacked_projections(stored: dict[str, Array]) -> dict[str, Array]:
 def load_operator(
     data: dict[str, Any], stored: Mapping[str, Array], source: Source
 ) -> tuple[MixerConfig, dict[str, Array]]:
-    """One layer by itself (Hyena, LongConv or H3Conv), options at the top level of the config."""
+    """One layer by itself (Hyena, LongConv or H3Conv), whose config has its options directly."""
     keys = Keys(data, source.config)
     D = keys.positive("d_model")
     mixer: MixerConfig

@@ -6,6 +6,8 @@ containers, numbers and strings, and refuses everything else before running it.
 
 from __future__ import annotations
 
+import pickle
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -44,8 +46,7 @@ def read(path: Path, skip: Callable[[str], bool]) -> dict[str, NDArray[np.float3
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever the unpickler trips over, the file is the cause
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ModelError(f"{path}: not a PyTorch file of plain tensors: {reason}") from error
+        raise ModelError(f"{path}: not a PyTorch file of plain tensors: {_why(error)}") from error
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
     if not isinstance(content, dict):
@@ -55,6 +56,20 @@ def read(path: Path, skip: Callable[[str], bool]) -> dict[str, NDArray[np.float3
         for name, value in content.items()
         if not skip(str(name))
     }
+
+
+def _why(error: Exception) -> str:
+    """Our own words: those of the unpickler advise to switch its protection off."""
+    advice = (
+        "only tensors are read and nothing is run, so save the state_dict() alone, best as "
+        "safetensors, where the model was made"
+    )
+    named = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if named:
+        return f"it asks for {named[1]}, which was refused; {advice}"
+    if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):
+        return f"it is damaged or holds other objects, which were refused; {advice}"
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _array(name: str, value: Any, path: Path) -> NDArray[np.float32]:
