@@ -21,7 +21,7 @@ SIZES = {"tiny": (128, 2), "small": (256, 4), "medium": (256, 8)}  # name: (D, l
 
 
 def hyenadna(size: str, max_length: int) -> Weights:
-    """Random weights of a HyenaDNA size (spec, section 4) for sequences up to `max_length`."""
+    """Random weights of a HyenaDNA size for sequences up to `max_length`."""
     width, depth = SIZES[size]
     long_filter = FilterConfig(
         "implicit", taps=max_length, width=64, bands=2, sine_layers=3, shift=0.05

@@ -1,6 +1,6 @@
 """The peer: HyenaDNA in PyTorch, eager float32, structured as its authors run it.
 
-Written from the spec: filters are computed in every forward, convolutions are real FFTs of 2 L,
+Filters are computed in every forward, convolutions are real FFTs of 2 L,
 and activations travel as whole [B, L, D] arrays. Takes the tensors of `shapes.hyenadna`.
 """
 

@@ -9,6 +9,7 @@ Shapes use: D width, N order, K short taps, L filter taps, P filter width, E pos
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -196,6 +197,10 @@ def check(config: ModelConfig, where: str = "config.json") -> None:
     require(
         config.positions is None or config.positions > 0,
         f"positions is {config.positions}, must be positive or null",
+    )
+    require(
+        config.positions is None or (config.max_length or math.inf) <= config.positions,
+        f"max_length is {config.max_length}, must be at most the {config.positions} positions",
     )
     require(
         config.classifier is None or config.classifier.labels > 0,

@@ -148,7 +148,7 @@ class Engine:
     def classify(self, sequences: Sequence[ArrayLike]) -> Floats:
         """float32 [B, labels] of a model with a classifier head; one row per sequence of ids.
 
-        Pads inside a sequence are ordinary tokens, as in the originals (HyenaDNA spec, section 6).
+        Pads inside a sequence are ordinary tokens, as in the originals (HyenaDNA).
         """
         head = self.config.classifier
         if head is None or self._classifier is None:

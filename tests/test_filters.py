@@ -1,4 +1,4 @@
-"""Long filters: worked numbers of the specs, arrays of the originals, float64 statements."""
+"""Long filters: worked numbers, arrays of the originals, float64 statements."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ FILTERS = {
 CHANNELS = 19
 
 
-# ---- worked numbers of the specs ----
+# ---- worked numbers ----
 
 
 def test_positional_features_worked_example() -> None:

@@ -1,4 +1,4 @@
-"""Bytes, DNA letters and byte-level BPE: ids of the specs, round trips, damaged files."""
+"""Bytes, DNA letters and byte-level BPE: known ids, round trips, damaged files."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_bytes_are_their_values() -> None:
     assert ByteTokenizer().encode("é\n").tolist() == [0xC3, 0xA9, 10]
 
 
-def test_dna_ids_of_the_specification() -> None:
+def test_dna_ids_are_those_of_hyenadna() -> None:
     tokenizer = DnaTokenizer()
     # C012: exactly the letters, nothing added.
     ids = tokenizer.encode("AGCTACATTGGCC")

@@ -1,4 +1,4 @@
-"""safari's layers with explicit filters: LongConv and H3Conv (safari spec, section 4).
+"""safari's layers with explicit filters: LongConv and H3Conv (HazyResearch/safari).
 
 The originals cut a filter to the transform, not to the input, so that on inputs shorter than the
 filter its tail wraps around and the future leaks into the past. Here taps act on the past only;

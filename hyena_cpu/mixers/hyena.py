@@ -1,6 +1,6 @@
 """Hyena operator of any order: short convolution, gates and N - 1 long convolutions.
 
-Poli et al. 2023, definition 3.1; gate order as in the HyenaDNA spec, section 1:
+Poli et al. 2023, definition 3.1; gate order as in HyenaDNA (Nguyen et al. 2023):
 
     x_0, .., x_{N-1}, v = short_conv(in_proj(u))
     for o = 0 .. N-2:   v = long_conv(h_o, v * x_{N-1-o}) + skip_o * (v * x_{N-1-o})
@@ -167,7 +167,7 @@ def delayed_convolve(
     post: Floats | None,
     threads: int,
 ) -> Floats:
-    """The bidirectional form (HyenaDNA spec, section 7.7): v * gate delayed by floor(L / 2) and
+    """The bidirectional form (of HyenaDNA's code): v * gate delayed by floor(L / 2) and
     convolved on a circle of 2 L; the skip and the gates are not delayed.
 
     With f the linear convolution of length 2 L, the output is f[(t - floor(L / 2)) mod 2 L].

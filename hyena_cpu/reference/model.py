@@ -1,9 +1,9 @@
-"""A whole model in float64, written as the specs write it: direct, slow, nothing shared.
+"""A whole model in float64, written as the papers write it: direct, slow, nothing shared.
 
 One function per operator; x is always [T, D] float64, T tokens of one sequence. The filters come
 from `reference.filters`. Used by tests and as the statement of what the engine computes.
 
-Sources: HyenaDNA spec sections 1, 2, 6 and 7.7; safari spec sections 2, 3 and 4; docs/formats.md
+Sources: Hyena (Poli et al. 2023), HyenaDNA (Nguyen et al. 2023) and their code, safari; docs/formats.md
 for `sine_window`.
 """
 

@@ -1,4 +1,4 @@
-"""One token per base: the ids of HyenaDNA (its specification, section 5)."""
+"""One token per base: the ids of HyenaDNA."""
 
 from __future__ import annotations
 
