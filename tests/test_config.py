@@ -22,7 +22,7 @@ EVERYTHING = c.ModelConfig(
     d_model=12,
     vocab_size=20,
     logits_width=24,
-    max_length=None,
+    max_length=64,
     tie_embeddings=False,
     norm=c.NormConfig("rmsnorm", 2.0**-23),
     layers=(
@@ -82,6 +82,8 @@ def test_eps_and_other_required_keys_have_no_default() -> None:
         ("logits_width", 19, "logits_width 19 is smaller than vocab_size 20"),
         ("max_length", 0, "max_length is 0"),
         ("positions", 0, "positions is 0"),
+        ("max_length", 65, "max_length is 65, must be at most the 64 positions"),
+        ("max_length", None, "must be at most the 64 positions"),
         ("norm.eps", 0, "norm.eps is 0"),
         ("norm.eps", "1e-5", "eps: must be float"),
         ("norm.eps", 10**400, "finite"),

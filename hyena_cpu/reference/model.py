@@ -3,7 +3,7 @@
 One function per operator; x is always [T, D] float64, T tokens of one sequence. The filters come
 from `reference.filters`. Used by tests and as the statement of what the engine computes.
 
-Sources: Hyena (Poli et al. 2023), HyenaDNA (Nguyen et al. 2023) and their code, safari; docs/formats.md
+Sources: Hyena (Poli et al. 2023), HyenaDNA (Nguyen et al. 2023) and their code; docs/formats.md
 for `sine_window`.
 """
 
