@@ -26,12 +26,13 @@ def environment(**changes: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(PACKAGE_HOME), **changes}
 
 
-def program(*args: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
-    """Runs `python -m hyena_cpu`."""
+def program(*args: str, env: Any = None, **settings: Any) -> subprocess.CompletedProcess[bytes]:
+    """Runs `python -m hyena_cpu`, away from a source tree that may lack the kernels."""
     return subprocess.run(
         [sys.executable, "-m", "hyena_cpu", *args],
         capture_output=True,
-        env=environment(),
+        cwd=PACKAGE_HOME,
+        env=env or environment(),
         timeout=120,
         **settings,
     )
@@ -42,6 +43,7 @@ def fake(model: dict[str, Any], *args: str, env: Any = None, **settings: Any) ->
     return subprocess.run(
         [sys.executable, str(HERE / "fake_cli.py"), json.dumps(model), *args],
         capture_output=True,
+        cwd=PACKAGE_HOME,
         env=env or environment(),
         timeout=120,
         **settings,
@@ -78,7 +80,11 @@ def test_help_loads_no_heavy_module() -> None:
         "sys.exit(', '.join({'tokenizers', 'dnaio', 'torch'} & set(sys.modules)))"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, env=environment(), timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        cwd=PACKAGE_HOME,
+        env=environment(),
+        timeout=60,
     )
     assert run.stderr.decode().strip() == ""
 
@@ -297,14 +303,15 @@ def start(model: dict[str, Any], *args: str) -> subprocess.Popen[bytes]:
         [sys.executable, str(HERE / "fake_cli.py"), json.dumps(model), *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        cwd=PACKAGE_HOME,
         env=environment(),
     )
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_ctrl_c_keeps_the_text_so_far(form: str) -> None:
-    slow = {"script": "ab" * 500, "prompt_length": 2, "delay": 0.02}
-    args = ["generate", "hi", "-n", "1000", "-v", "--format", form]
+    slow = {"script": "ab" * 5000, "prompt_length": 2, "delay": 0.02}
+    args = ["generate", "hi", "-n", "10000", "-v", "--format", form]
     with start(slow, *args) as run:
         assert run.stderr is not None
         while b"tokens" not in run.stderr.readline():
@@ -314,13 +321,13 @@ def test_ctrl_c_keeps_the_text_so_far(form: str) -> None:
             assert run.stdout.read(4) == b"abab"
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=30)
-    assert run.returncode == 130
-    assert b"Traceback" not in err
+    assert run.returncode == 130, err.decode()
+    assert b"Traceback" not in err, err.decode()
     if form == "json":
         assert not out or json.loads(out)["finish_reason"] == "cancelled"
     else:
         assert out.endswith(b"\n")
-        assert len(out) < 1000
+        assert len(out) < 10000
 
 
 def test_a_closed_pipe_ends_quietly() -> None:

@@ -82,10 +82,12 @@ def run(args: argparse.Namespace) -> int:
     form = output_format(args, "text")
     if args.stream and (form != "text" or args.output is not None):
         raise UsageError("--stream acts on text printed to standard output only")
-    with Progress("loading", enabled=args.progress) as progress:
-        model = load_model(args, progress.update)
+    # All imports come before the run: Ctrl-C inside one can be lost in the import system.
+    from ..generate import samples  # noqa: F401
     from ..prompts import prepare
 
+    with Progress("loading", enabled=args.progress) as progress:
+        model = load_model(args, progress.update)
     data = read_prompt(args, model)
     options = _options(args, model)
     prompt = prepare(model, encode_prompt(args, model, data), options)
