@@ -101,7 +101,14 @@ def test_help_loads_no_heavy_module() -> None:
         (["generate", "a", "-n", "-1"], "'-1' must be a whole number, at least 0"),
         (["generate", "a", "-n", "1.5"], "'1.5' must be a whole number"),
         (["generate", "a", "-t", "0"], "'0' must be a whole number, at least 1"),
+        (["generate", "a", "-t", "99999999999"], "must be a whole number, at most 4096"),
+        (["generate", "a", "-n", "9" * 23], "must be a whole number, at most 2147483647"),
+        (["generate", "a", "-n", "9" * 5000], "must be a whole number, at most 2147483647"),
         (["generate", "a", "--max-memory", "lots"], "'lots' is no size"),
+        (["generate", "a", "--max-memory", "9" * 400], "is no size"),
+        (["info", "--max-memory", "1G"], "unrecognized arguments: --max-memory"),
+        (["tokenize", "a", "--max-memory", "1G"], "unrecognized arguments: --max-memory"),
+        (["tokenize", "a", "-t", "1"], "unrecognized arguments: -t"),
         (["generate", "a", "--stream", "no"], "unrecognized arguments: no"),
         (["generate", "a", "--greedy=0"], "ignored explicit argument '0'"),
         (["generate", "a", "--verbose", "0"], "unrecognized arguments: 0"),
@@ -120,11 +127,14 @@ def test_usage_errors(args: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--temperature", "-1"], "--temperature is -1.0, must be at least 0"),
+        (["--temperature", "-1"], "--temperature is -1.0, must be finite and at least 0"),
         (["--top-p", "1.5"], "--top-p is 1.5, must be in 0..1"),
         (["--greedy", "--top-k", "3"], "--top-k has no effect on greedy decoding"),
         (["--repetition-last-n", "3"], "--repetition-last-n does nothing"),
-        (["-s", str(1 << 64)], "--seed is"),
+        (["-s", str(1 << 64)], "-s/--seed: '18446744073709551616' must be a whole number, at most"),
+        (["--temperature", "inf"], "--temperature is inf, must be finite and at least 0"),
+        (["--repetition-penalty", "inf"], "must be finite and above 0"),
+        (["--repetition-penalty", "-2"], "-penalty is -2.0, must be finite and above 0"),
         (["--stop", ""], "--stop must be"),
         (["--style", "tale"], "no style 'tale'"),
         (["--case", "keep"], "--case acts on DNA only"),
@@ -221,7 +231,9 @@ def test_dna_prompts_are_folded_and_it_is_said() -> None:
     assert json.loads(run.stdout)["ids"] == [7, 8, 9, 10, 1]
     assert b"letters of the prompt folded to upper case: 3" in run.stderr
     kept = fake(DNA, "tokenize", "acgT", "--json", "--case", "keep")
-    assert (json.loads(kept.stdout)["ids"], kept.stderr) == ([6, 6, 6, 10], b"")
+    assert json.loads(kept.stdout)["ids"] == [6, 6, 6, 10]
+    assert b"does not know, [UNK]: 3" in kept.stderr
+    assert fake(DNA, "tokenize", "ACGTN").stderr == b""
 
 
 @pytest.mark.parametrize(
