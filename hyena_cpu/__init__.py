@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import kernels
-from .engine import Progress
 from .errors import HyenaError, InputError, LimitError, ModelError, NumericError
-from .longconv import LongConv
-from .model import Model
-from .planner import Plan, plan
-from .state import State
+
+if TYPE_CHECKING:
+    from .engine import Progress
+    from .longconv import LongConv
+    from .model import Model
+    from .planner import Plan, plan
+    from .state import State
 
 __version__ = "0.1.0"
 
@@ -31,7 +33,24 @@ __all__ = [
     "plan",
 ]
 
+# Imported at first use, so that importing the package costs nothing.
+_LAZY = {
+    "LongConv": "longconv",
+    "Model": "model",
+    "Plan": "planner",
+    "State": "state",
+    "plan": "planner",
+}
+
 BUNDLED = {"tiny-en": Path(__file__).parent / "assets" / "tiny-en"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    globals()[name] = value
+    return value
 
 
 def load(
@@ -60,6 +79,7 @@ def load(
         ModelError: the folder is missing, damaged, incomplete or of an unsupported kind.
         NumericError: a weight is not finite.
     """
+    from .model import Model
     from .threads import default_threads
     from .tokenizers import from_config
     from .weights import load_folder
@@ -84,6 +104,8 @@ def load(
 
 def build_info() -> dict[str, Any]:
     """Version, kernel builds in this package and on this CPU, the one in use, OpenMP or not."""
+    from . import kernels
+
     return {
         "version": __version__,
         "isa": kernels.build,

@@ -1,7 +1,8 @@
-"""The compiled kernels: chooses the build for this CPU once, at import.
+"""The compiled kernels: chooses the build for this CPU once, at first use.
 
 Every kernel is an attribute of this module under the name its float64 statement has in
-`hyena_cpu.reference`. `HYENA_CPU_ISA` forces a build and is refused when the CPU lacks it.
+`hyena_cpu.reference`; `module` is the extension module and `build` its name. `HYENA_CPU_ISA` forces
+a build and is refused with a HyenaError, at first use, when it cannot run here.
 """
 
 from __future__ import annotations
@@ -32,14 +33,28 @@ def load(build: str) -> ModuleType:
 
 
 def choose() -> str:
-    """The build `HYENA_CPU_ISA` asks for, else the fastest that runs here."""
+    """The build `HYENA_CPU_ISA` asks for, else the fastest that runs here.
+
+    Raises:
+        HyenaError: that build cannot run here, or none of this package can.
+    """
+    runnable = available()
+    if not runnable:
+        raise HyenaError(
+            f"no kernel build of this package runs on this CPU; it has: {', '.join(_isa.built())}"
+        )
     forced = os.environ.get("HYENA_CPU_ISA", "")
-    return forced or available()[-1]
-
-
-module = load(choose())
-build: str = module.build
+    if forced and forced not in runnable:
+        raise HyenaError(
+            f"HYENA_CPU_ISA is {forced!r}, must be one of {', '.join(runnable)} on this CPU"
+        )
+    return forced or runnable[-1]
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(module, name)
+    if name.startswith("__"):  # Python's own questions about a module need no kernels
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = load(choose())
+    value = module if name == "module" else getattr(module, name)
+    globals()[name] = value
+    return value

@@ -39,13 +39,14 @@ class Options:
     truncate: Literal["error", "left", "right"] = "error"  # which end of a long prompt to drop
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens < 0:
-            raise InputError(f"max_new_tokens is {self.max_new_tokens}, must be at least 0")
-        if self.ctx_size is not None and self.ctx_size < 1:
-            raise InputError(f"ctx_size is {self.ctx_size}, must be at least 1")
+        sampling.check_whole("max_new_tokens", self.max_new_tokens, 0)
+        if self.ctx_size is not None:
+            sampling.check_whole("ctx_size", self.ctx_size, 1)
         if self.truncate not in ("error", "left", "right"):
             raise InputError(f"truncate is {self.truncate!r}, must be error, left or right")
-        if isinstance(self.stop, str) or not all(self.stop):
+        if isinstance(self.stop, str | bytes) or not all(
+            isinstance(text, str) and text for text in self.stop
+        ):
             raise InputError("stop must be a list of strings, none of them empty")
 
     def sampling_params(self, model: Model) -> sampling.SamplingParams:

@@ -45,14 +45,12 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         _real("temperature", self.temperature, 0.0, math.inf)
-        _whole("top_k", self.top_k, 0)
+        check_whole("top_k", self.top_k, 0)
         _real("top_p", self.top_p, 0.0, 1.0)
         _real("min_p", self.min_p, 0.0, 1.0)
-        _real("repetition_penalty", self.repetition_penalty, 0.0, math.inf)
-        if self.repetition_penalty == 0:
-            raise InputError("repetition_penalty is 0, must be above 0")
+        _real("repetition_penalty", self.repetition_penalty, 0.0, math.inf, above=True)
         if self.repetition_last_n is not None:
-            _whole("repetition_last_n", self.repetition_last_n, 1)
+            check_whole("repetition_last_n", self.repetition_last_n, 1)
         if self.repetition_last_n is not None and self.repetition_penalty == 1:
             raise InputError("repetition_last_n does nothing without a repetition_penalty")
 
@@ -67,7 +65,8 @@ def resolve(asked: Mapping[str, Any], defaults: Mapping[str, Any]) -> SamplingPa
 
     Args:
         asked: SamplingParams fields and `greedy`; None means not given.
-        defaults: decoded generation_config.json; `do_sample: false` there means greedy.
+        defaults: decoded generation_config.json; `do_sample: false` there means greedy,
+            `true` without a temperature means temperature 1.
 
     Without any temperature the result is greedy, except that asking for top_k, top_p or min_p
     means sampling at temperature 1: a filter cannot act on argmax.
@@ -93,10 +92,14 @@ def resolve(asked: Mapping[str, Any], defaults: Mapping[str, Any]) -> SamplingPa
 
 
 def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(config, Mapping):
+        raise ModelError("generation_config.json: must hold a JSON object of settings")
     names = SamplingParams.__dataclass_fields__
     values = {name: config[name] for name in names if config.get(name) is not None}
     if config.get("do_sample") is False:
         values.pop("temperature", None)
+    elif config.get("do_sample") is True:
+        values.setdefault("temperature", 1.0)
     try:
         SamplingParams(**values)
     except InputError as error:
@@ -108,7 +111,7 @@ def choose_seed(seed: int | None) -> int:
     """The seed itself, or a random one; InputError unless it fits 64 unsigned bits."""
     if seed is None:
         return secrets.randbits(64)
-    _whole("seed", seed, 0)
+    check_whole("seed", seed, 0)
     if seed >= 1 << 64:
         raise InputError(f"seed is {seed}, must be in 0..{(1 << 64) - 1}")
     return seed
@@ -239,15 +242,17 @@ def _largest(values: Floats, count: int) -> NDArray[np.intp]:
     return np.sort(np.concatenate([above, equal]))
 
 
-def _real(name: str, value: Any, low: float, high: float) -> None:
+def _real(name: str, value: Any, low: float, high: float, *, above: bool = False) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InputError(f"{name} is {value!r}, must be a number")
-    if not math.isfinite(value) or not low <= float(value) <= high:
-        bounds = f"at least {low:g}" if math.isinf(high) else f"in {low:g}..{high:g}"
+    if not math.isfinite(value) or not low <= float(value) <= high or (above and value == low):
+        least = f"finite and {'above' if above else 'at least'} {low:g}"
+        bounds = least if math.isinf(high) else f"in {low:g}..{high:g}"
         raise InputError(f"{name} is {value}, must be {bounds}")
 
 
-def _whole(name: str, value: Any, low: int) -> None:
+def check_whole(name: str, value: Any, low: int) -> None:
+    """InputError unless the value is a whole number, at least `low`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InputError(f"{name} is {value!r}, must be a whole number")
     if value < low:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .errors import InputError, LimitError, NumericError
 from .prompts import prefix_ids
+from .sampling import check_whole
 from .sequences import Dna, DnaPolicy, Record, clean, reverse_complement
 from .tokenizers.dna import add_special
 
@@ -141,6 +142,10 @@ def check(model: Model, setup: Setup) -> None:
     """Refuses a setup that cannot work for any sequence; errors as those of `score`."""
     prefix = len(prefix_ids(model, setup.bos, setup.style))
     limit = model.max_length
+    if setup.window is not None:
+        check_whole("window", setup.window, 2)
+    if setup.stride is not None:
+        check_whole("stride", setup.stride, 1)
     window = setup.window or limit
     if window is None:
         if setup.stride is not None:

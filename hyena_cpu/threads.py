@@ -6,12 +6,15 @@ The parsers take the text of the system's files, so that every case can be teste
 from __future__ import annotations
 
 import math
+import numbers
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from .errors import InputError
+
+MOST_THREADS = 4096  # more than any machine has; above it a number is a slip of the keyboard
 
 _CPUS = Path("/sys/devices/system/cpu")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -37,18 +40,22 @@ def choose_threads(argument: int | None = None) -> ThreadChoice:
     CPU affinity, CPU quota of the control group (rounded down, at least 1) and physical cores.
 
     Raises:
-        InputError: the argument or HYENA_CPU_THREADS is not a whole number from 1 on.
+        InputError: the argument or HYENA_CPU_THREADS is not a whole number in 1..4096.
     """
     if argument is not None:
-        if argument < 1:
-            raise InputError(f"threads is {argument}, must be at least 1")
+        if isinstance(argument, bool) or not isinstance(argument, numbers.Integral):
+            raise InputError(f"threads is {argument!r}, must be a whole number")
+        if not 1 <= argument <= MOST_THREADS:
+            bound = "at least 1" if argument < 1 else f"at most {MOST_THREADS}"
+            raise InputError(f"threads is {argument}, must be {bound}")
         return ThreadChoice(argument, "argument")
     for name in ("HYENA_CPU_THREADS", "OMP_NUM_THREADS"):
         count = parse_threads(os.environ.get(name, ""))
         if count is not None:
             return ThreadChoice(count, name)
         if name == "HYENA_CPU_THREADS" and os.environ.get(name):
-            raise InputError(f"{name} is {os.environ[name]!r}, must be a whole number from 1 on")
+            text = os.environ[name]
+            raise InputError(f"{name} is {text!r}, must be a whole number in 1..{MOST_THREADS}")
     limits = machine_limits()
     reason = min(limits, key=lambda name: limits[name])
     return ThreadChoice(limits[reason], reason)
@@ -68,9 +75,11 @@ def machine_limits() -> dict[str, int]:
 
 
 def parse_threads(text: str) -> int | None:
-    """The number in an environment variable such as `4` or `4,2`; None if there is none."""
-    first = text.split(",")[0].strip()
-    return int(first) if first.isascii() and first.isdigit() and int(first) >= 1 else None
+    """The number in an environment variable such as `4` or `4,2`; None if none is in 1..4096."""
+    first = text.split(",")[0].strip().lstrip("0")
+    if not (first.isascii() and first.isdigit() and len(first) <= len(str(MOST_THREADS))):
+        return None
+    return int(first) if int(first) <= MOST_THREADS else None
 
 
 def parse_cpu_max(text: str) -> float | None:

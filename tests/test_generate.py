@@ -250,3 +250,17 @@ def test_an_interrupt_leaves_the_run_usable() -> None:
         next(run)
     result = run.result()
     assert (result.text, result.finish_reason) == ("h", "cancelled")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stop": [b"a"]}, "stop must be a list of strings"),
+        ({"stop": b"a"}, "stop must be a list of strings"),
+        ({"max_new_tokens": "3"}, "max_new_tokens is '3', must be a whole number"),
+        ({"ctx_size": 1.5}, "ctx_size is 1.5, must be a whole number"),
+    ],
+)
+def test_options_of_a_wrong_type(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Options(**options)

@@ -211,6 +211,11 @@ def test_defaults_come_from_the_model_else_greedy() -> None:
     model = {"temperature": 0.8, "top_k": 40, "bos_token_id": 3}
     assert resolve({}, model) == SamplingParams(temperature=0.8, top_k=40)
     assert resolve({}, {**model, "do_sample": False}).greedy
+    sampled = resolve({}, {"do_sample": True, "top_k": 50})
+    assert (sampled.temperature, sampled.top_k) == (1.0, 50)
+    assert resolve({"greedy": True}, {"do_sample": True, "top_k": 50}).greedy
+    with pytest.raises(ModelError, match=r"generation_config\.json: must hold"):
+        resolve({}, [1])  # type: ignore[arg-type]
     assert resolve({"temperature": 0.5, "top_k": None}, model).temperature == 0.5
     assert resolve({"greedy": True}, model).greedy
     assert resolve({"greedy": False}, {}).temperature == 1.0

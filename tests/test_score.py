@@ -168,3 +168,9 @@ def test_columns_are_the_published_ones() -> None:
         "index, id, length, n_scored, logprob_sum, logprob_mean, perplexity, strand, "
         "n_case_folded, n_ambiguous, status"
     )
+
+
+@pytest.mark.parametrize("window", [0, -1, 1, "8"])
+def test_a_window_too_small_or_of_a_wrong_type(window: Any) -> None:
+    with pytest.raises(InputError, match="window is"):
+        score(FakeModel(), "hello", window=window)

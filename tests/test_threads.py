@@ -54,7 +54,19 @@ def test_cfs_quota(quota: str, period: str, cpus: float | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("4", 4), (" 8 ", 8), ("4,2", 4), ("", None), ("0", None), ("-2", None), ("many", None)],
+    [
+        ("4", 4),
+        (" 8 ", 8),
+        ("4,2", 4),
+        ("", None),
+        ("0", None),
+        ("-2", None),
+        ("many", None),
+        ("004", 4),
+        ("4096", 4096),
+        ("4097", None),
+        ("9" * 5000, None),
+    ],
 )
 def test_numbers_in_variables(text: str, count: int | None) -> None:
     assert parse_threads(text) == count

@@ -29,11 +29,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        if sys.stderr is None:  # closed: messages have nowhere to go
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115  for as long as the process lasts
         code = _run(arguments)
-        sys.stdout.flush()
     except BrokenPipeError:
-        # Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from .output import silence_stdout
+
+        silence_stdout()
         return 0
     except KeyboardInterrupt:
         return 130
@@ -49,17 +51,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     first = arguments[0] if arguments else ""
     if first in ("-h", "--help"):
-        print(_help())
+        from .output import Output
+
+        Output(None).write(_help())
         return 0
     if first == "--version":
         from .common import version
+        from .output import Output
 
-        print(f"hyena-cpu {version()}")
+        Output(None).write(f"hyena-cpu {version()}\n")
         return 0
     if first not in COMMANDS:
         problem = f"{first!r} is no command" if first else "a command is missing"
         return _fail(f"{problem}: choose one of {', '.join(COMMANDS)} (see hyena-cpu --help)", 2)
     command = importlib.import_module(f".{first}", __name__)
+    from .. import kernels
+    from .common import UsageError
+
     try:
         args = command.parser().parse_args(arguments[1:])
     except SystemExit:  # --help has been printed
@@ -67,6 +75,10 @@ def _run(arguments: list[str]) -> int:
     from .logs import configure
 
     configure(args)
+    try:
+        kernels.choose()
+    except HyenaError as error:
+        raise UsageError(str(error)) from None
     code: int = command.run(args)
     return code
 
@@ -74,7 +86,7 @@ def _run(arguments: list[str]) -> int:
 def _help() -> str:
     lines = [f"  {name:<10} {summary}" for name, summary in COMMANDS.items()]
     return "\n".join(
-        [USAGE, "", *lines, "", "hyena-cpu COMMAND --help shows the options; also: --version"]
+        [USAGE, "", *lines, "", "hyena-cpu COMMAND --help shows the options; also: --version\n"]
     )
 
 

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from ..errors import HyenaError, InputError
+from ..threads import MOST_THREADS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LARGEST_COUNT = (1 << 31) - 1
+LONGEST_SIZE = 30  # characters of a number of bytes
 UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -37,6 +40,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, command: str, description: str) -> None:
         super().__init__(prog=f"hyena-cpu {command}", description=description, allow_abbrev=False)
 
+    def print_help(self, file: Any = None) -> None:  # noqa: ARG002  always standard output
+        """Prints the options; argparse itself passes over a text that cannot be written."""
+        from .output import Output
+
+        Output(None).write(self.format_help())
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
 
@@ -46,13 +55,16 @@ def flag_pair(group: Any, *names: str, help: str, default: bool | None = None) -
     group.add_argument(*names, action=argparse.BooleanOptionalAction, default=default, help=help)
 
 
-def add_model_options(parser: Parser) -> None:
+def add_model_options(parser: Parser, *, threads: bool = True, memory: bool = True) -> None:
+    """-m, and what a command that computes can act on."""
     group = parser.add_argument_group("model")
     group.add_argument("-m", "--model", help="model folder or bundled name (default: bundled)")
-    group.add_argument("-t", "--threads", type=whole(1), help="threads (default: see docs/threads)")
-    group.add_argument(
-        "--max-memory", type=size, metavar="SIZE", help="bytes a run may take, e.g. 500M or 2GiB"
-    )
+    if threads:
+        help = "threads (default: see docs/threads)"
+        group.add_argument("-t", "--threads", type=whole(1, MOST_THREADS), metavar="N", help=help)
+    if memory:
+        help = "bytes a run may take, e.g. 500M or 2GiB"
+        group.add_argument("--max-memory", type=size, metavar="SIZE", help=help)
 
 
 def add_log_options(parser: Parser) -> None:
@@ -102,13 +114,19 @@ def output_format(args: argparse.Namespace, default: str) -> str:
     return "json" if args.json else args.format or default
 
 
-def whole(low: int) -> Callable[[str], int]:
-    """argparse type: a whole number from `low` on."""
+def whole(low: int, high: int = LARGEST_COUNT) -> Callable[[str], int]:
+    """argparse type: a whole number in `low`..`high`."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[+-]?\d+", text, re.ASCII) or int(text) < low:
+        match = re.fullmatch(r"([+-]?)0*(\d+)", text, re.ASCII)
+        if match is None or (match[1] == "-" and match[2] != "0"):
             raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, at least {low}")
-        return int(text)
+        # Digits are counted first: Python converts no number of thousands of them.
+        if len(match[2]) > len(str(high)) or int(match[2]) > high:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, at most {high}")
+        if int(match[2]) < low:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, at least {low}")
+        return int(match[2])
 
     return parse
 
@@ -116,7 +134,7 @@ def whole(low: int) -> Callable[[str], int]:
 def size(text: str) -> int:
     """Bytes of `500M`, `2GiB` (powers of 1,024) or `2GB` (powers of 1,000)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", text.strip(), re.ASCII | re.I)
-    if match is None:
+    if match is None or len(match[1]) > LONGEST_SIZE:
         raise argparse.ArgumentTypeError(f"{text!r} is no size such as 500M, 2GiB or 1500000")
     number, unit, suffix = match[1], match[2].lower(), (match[3] or "").lower()
     power = UNITS[unit]
@@ -140,7 +158,10 @@ def load_model(args: argparse.Namespace, on_progress: Callable[[int, int], None]
     import hyena_cpu
 
     model = hyena_cpu.load(
-        args.model, threads=args.threads, max_memory=args.max_memory, on_progress=on_progress
+        args.model,
+        threads=getattr(args, "threads", None),
+        max_memory=getattr(args, "max_memory", None),
+        on_progress=on_progress,
     )
     for note in model.notes:
         log.info("%s", note)
@@ -184,6 +205,12 @@ def read_input(args: argparse.Namespace, *, strip_newline: bool) -> tuple[bytes,
 def encode_prompt(args: argparse.Namespace, model: Model, data: bytes) -> NDArray[np.int32]:
     """Token ids of the prompt, with the special tokens of --special."""
     ids = model.tokenizer.encode(data)
+    if has_dna_tokenizer(model):
+        from ..tokenizers.dna import UNK
+
+        unknown = int((ids == UNK).sum())
+        if unknown:
+            log.warning("letters of the prompt that the model does not know, [UNK]: %d", unknown)
     if args.special is not None:
         if not has_dna_tokenizer(model):
             raise UsageError(f"--special acts on DNA only, and {model.name} has no DNA tokenizer")
@@ -212,7 +239,16 @@ def read_file(path: str) -> bytes:
     """All bytes of a file, or of standard input for "-"."""
     from ..sequences import read_bytes
 
-    return read_bytes(sys.stdin.buffer if path == "-" else Path(path))
+    return read_bytes(source(path))
+
+
+def source(path: str) -> Path | BinaryIO:
+    """The file, or standard input for "-"."""
+    if path != "-":
+        return Path(path)
+    if sys.stdin is None:
+        raise InputError("standard input is closed: give a file or connect one")
+    return sys.stdin.buffer
 
 
 def version() -> str:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..prompts import Options, Prompt
 
 FORMATS = ("text", "json", "jsonl")
+LARGEST_SEED = (1 << 64) - 1
 
 
 def parser() -> Parser:
@@ -58,7 +59,9 @@ def parser() -> Parser:
     group.add_argument("--repetition-penalty", "--repeat-penalty", type=float, metavar="R")
     group.add_argument("--repetition-last-n", type=whole(1), metavar="N", help="default: all")
     flag_pair(group, "--greedy", help="always the most likely token")
-    group.add_argument("-s", "--seed", type=whole(0), help="unsigned 64-bit (default: random)")
+    group.add_argument(
+        "-s", "--seed", type=whole(0, LARGEST_SEED), help="unsigned 64-bit (default: random)"
+    )
     group.add_argument(
         "-r", "--stop", action="append", default=[], metavar="TEXT", help="end there; repeatable"
     )
@@ -82,22 +85,25 @@ def run(args: argparse.Namespace) -> int:
     form = output_format(args, "text")
     if args.stream and (form != "text" or args.output is not None):
         raise UsageError("--stream acts on text printed to standard output only")
-    with Progress("loading", enabled=args.progress) as progress:
-        model = load_model(args, progress.update)
+    # All imports come before the run: Ctrl-C inside one can be lost in the import system.
+    from ..generate import samples
     from ..prompts import prepare
 
+    with Progress("loading", enabled=args.progress) as progress:
+        model = load_model(args, progress.update)
     data = read_prompt(args, model)
     options = _options(args, model)
     prompt = prepare(model, encode_prompt(args, model, data), options)
     if prompt.dropped:
         log.warning("%d tokens of the prompt cut off (%s)", prompt.dropped, args.truncate)
+    runs = _watched(args, model, samples(model, prompt, options, args.num_samples))
     with Output(args.output) as out:
         if args.dry_run:
-            _plan(out, model, len(prompt.ids) + prompt.new_tokens, args.num_samples, form)
+            _plan(out, model, prompt, args.num_samples, form)
         elif form == "text":
-            _text(out, args, data, _runs(args, model, prompt, options))
+            _text(out, args, data, runs)
         else:
-            _json(out, args, model, data, _runs(args, model, prompt, options), form)
+            _json(out, args, model, data, runs, form)
     return 0
 
 
@@ -111,18 +117,16 @@ def _options(args: argparse.Namespace, model: Model) -> Options:
         options = dataclasses.replace(options, seed=choose_seed(args.seed))
         params = options.sampling_params(model)
         prefix_ids(model, bool(args.bos), args.style)
-    if args.seed is None and not params.greedy:
+    draws = args.max_new_tokens > 0 and not args.dry_run and not params.greedy
+    if args.seed is None and draws:
         notice("seed %d", options.seed)
     return options
 
 
-def _runs(
-    args: argparse.Namespace, model: Model, prompt: Prompt, options: Options
+def _watched(
+    args: argparse.Namespace, model: Model, runs: Iterator[TextStream]
 ) -> Iterator[TextStream]:
     """The samples, with a progress line while the prompt is taken in."""
-    from ..generate import samples
-
-    runs = samples(model, prompt, options, args.num_samples)
     with Progress("prompt, tokens", enabled=args.progress) as progress:
         model.on_progress = progress.update
         first = next(runs)
@@ -199,11 +203,12 @@ def _object(
     return named
 
 
-def _plan(out: Output, model: Model, length: int, count: int, form: str) -> None:
+def _plan(out: Output, model: Model, prompt: Prompt, count: int, form: str) -> None:
     from ..planner import plan
 
+    length = len(prompt.ids) + prompt.new_tokens
     # A sample is continued from a copy of the prompt's state, so two states are alive.
-    needed = plan(model, length, batch=min(count, 2))
+    needed = plan(model, length, batch=min(count, 2), new=len(prompt.ids))
     rows = [*needed.rows, ("total", needed.total)]
     if form == "text":
         width = max(len(name) for name, _ in rows)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def parser() -> Parser:
     """Options of the command."""
     p = Parser("info", "Prints what a model is and how this machine will compute it.")
-    add_model_options(p)
+    add_model_options(p, memory=False)
     add_output_options(p, ("text", "json"))
     add_log_options(p)
     return p

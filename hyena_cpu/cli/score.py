@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
@@ -24,6 +22,7 @@ from .common import (
     log,
     output_format,
     read_input,
+    source,
     usage_errors,
     whole,
 )
@@ -103,8 +102,7 @@ def _dna_rows(args: argparse.Namespace, model: Model) -> Iterator[Row]:
             "--strip-newline has no effect on sequences: white space is no part of one"
         )
     if args.fasta is not None:
-        source = sys.stdin.buffer if args.fasta == "-" else Path(args.fasta)
-        records = read_fasta(source, strict=bool(args.strict))
+        records = read_fasta(source(args.fasta), strict=bool(args.strict))
     elif args.strict is not None:
         raise UsageError("--strict acts on FASTA only")
     else:
