@@ -116,7 +116,7 @@ def test_native_tensors_are_checked(tmp_path: Path) -> None:
     for change, reason in (
         ({"logits_width": 24}, r"embedding\.weight has shape \[16, 16\] but needs \[24, 16\]"),
         ({"tie_embeddings": True}, r"belong to no part of the model: head\.weight"),
-        ({"positions": 8}, r"missing tensors: positions\.weight"),
+        ({"positions": 66}, r"missing tensors: positions\.weight"),
     ):
         (tmp_path / "m/config.json").write_text(json.dumps(config | change))
         with pytest.raises(ModelError, match=reason):
