@@ -104,7 +104,7 @@ class Engine:
 
     @property
     def numerics(self) -> dict[str, Any]:
-        """How numbers are computed: what two runs must share to agree to the bit."""
+        """How numbers are computed. Two runs with the same dtype and isa agree to the bit."""
         return {"dtype": "float32", "isa": kernels.build, "threads": self.threads}
 
     @property
