@@ -5,7 +5,7 @@ Shapes: T tokens, B sequences, D width, V = logits_width rows of the head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,28 +122,55 @@ class Engine:
 
     def hidden(self, ids: ArrayLike, layer: int = -1) -> Floats:
         """float32 [T, D]: 0 the embedding, 1..n after block n, -1 after the final norm."""
-        depth = len(self.blocks)
-        if not -1 <= layer <= depth:
-            raise InputError(
-                f"layer is {layer}; this model has 0..{depth}, or -1 for the last norm"
-            )
         ids = self.check_ids(ids)
-        x = self._run_whole(ids, depth if layer < 0 else layer)
+        x = self._run_whole(ids, self._depth(layer))
         return self._normed(x) if layer < 0 else x
+
+    def hidden_blocks(
+        self, ids: ArrayLike, layer: int = -1, rows: int = planner.BLOCK_ROWS
+    ) -> Iterator[Floats]:
+        """`hidden` in pieces: float32 [<= rows, D], in order."""
+        x = self._run_whole(self.check_ids(ids), self._depth(layer))
+        for t in range(0, len(x), rows):
+            block = x[t : t + rows]
+            yield self._normed(block) if layer < 0 else block.copy()
+
+    def hidden_each(self, sequences: Sequence[ArrayLike], layer: int = -1) -> list[Floats]:
+        """`hidden` of each sequence: the same bits, in less time where many are short."""
+        return [self.hidden(ids, layer) for ids in sequences]
+
+    def logprob_blocks(self, ids: ArrayLike) -> Iterator[tuple[int, NDArray[np.float64]]]:
+        """(t, float64 [n, V]): natural logs of the softmax over all V rows, n positions from t on.
+
+        Row t is what the model says of token t + 1; the last row is of one that is not there.
+        """
+        x = self._run_whole(self.check_ids(ids))
+        for t in range(0, len(x), planner.HEAD_ROWS):
+            yield t, log_softmax(self._logits_of(self._normed(x[t : t + planner.HEAD_ROWS])))
 
     def token_logprobs(self, ids: ArrayLike) -> NDArray[np.float64]:
         """float64 [T - 1]: natural log of p(ids[t + 1] | ids[:t + 1]) over all V rows."""
         ids = self.check_ids(ids)
-        x = self._run_whole(ids)
         scores = np.empty(len(ids) - 1)
-        for t in range(0, len(scores), planner.HEAD_ROWS):
-            rows = slice(t, min(t + planner.HEAD_ROWS, len(scores)))
-            logits = self._logits_of(self._normed(x[rows])).astype(np.float64)
-            top = logits.max(axis=1)
-            total = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
-            targets = ids[rows.start + 1 : rows.stop + 1]
-            scores[rows] = logits[np.arange(len(targets)), targets] - total
+        for t, rows in self.logprob_blocks(ids):
+            targets = ids[t + 1 : t + 1 + len(rows)]
+            scores[t : t + len(rows)] = rows[np.arange(len(targets)), targets]
         return scores
+
+    def token_logprobs_each(self, sequences: Sequence[ArrayLike]) -> list[NDArray[np.float64]]:
+        """`token_logprobs` of each sequence: the same bits, in less time where many are short."""
+        return [self.token_logprobs(ids) for ids in sequences]
+
+    def token_logprobs_after(self, state: State, ids: ArrayLike) -> NDArray[np.float64]:
+        """float64 [T]: natural log of p(ids[t] | the state's sequence and ids[:t]).
+
+        The state stays as it is, so many continuations can be compared from it.
+        """
+        ids = self.check_ids(ids)
+        if self._own(state).logits is None:
+            raise InputError("token_logprobs_after: the state is empty, prefill it first")
+        logits = np.concatenate([state.logits[None], self.extend(state.fork(), ids)[:-1]])
+        return log_softmax(logits)[np.arange(len(ids)), ids]
 
     def classify(self, sequences: Sequence[ArrayLike]) -> Floats:
         """float32 [B, labels] of a model with a classifier head; one row per sequence of ids.
@@ -248,6 +275,15 @@ class Engine:
             return max_new_tokens
         return max(0, min(max_new_tokens, self.max_length - length))
 
+    def _depth(self, layer: int) -> int:
+        """Blocks to run for `layer` of `hidden`."""
+        depth = len(self.blocks)
+        if not -1 <= layer <= depth:
+            raise InputError(
+                f"layer is {layer}; this model has 0..{depth}, or -1 for the last norm"
+            )
+        return depth if layer < 0 else layer
+
     def _own(self, state: State) -> State:
         if not isinstance(state, State):
             raise InputError(f"a State is needed (from prefill, new_state or fork), got {state!r}")
@@ -307,6 +343,14 @@ class Engine:
         if self._head is None:
             raise ModelError(f"{self.name} has no language-model head: use classify or hidden")
         return self._head(h, self.threads)
+
+
+def log_softmax(logits: Floats) -> NDArray[np.float64]:
+    """float64 [n, V]: natural log of the softmax of each row of logits [n, V]."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(axis=1, keepdims=True)
+    wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
+    return wide
 
 
 def _layer_tensors(tensors: dict[str, Floats], layer: int) -> dict[str, Floats]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .errors import InputError, LimitError
 
+BLOCK_ROWS = 4096  # rows of hidden states handed out at a time
 HEAD_ROWS = 256  # rows of logits made at a time where not all of them are wanted
 LOGPROB_BYTES = 4 + 3 * 8  # a logit, and what its float64 softmax holds of it
 BLOCKS_PER_THREAD = 4 << 20  # bytes: a block of tokens or a tile that a thread is working on
