@@ -167,9 +167,10 @@ class Engine:
         The state stays as it is, so many continuations can be compared from it.
         """
         ids = self.check_ids(ids)
-        if self._own(state).logits is None:
+        last = self._own(state).logits
+        if last is None:
             raise InputError("token_logprobs_after: the state is empty, prefill it first")
-        logits = np.concatenate([state.logits[None], self.extend(state.fork(), ids)[:-1]])
+        logits = np.concatenate([last[None], self.extend(state.fork(), ids)[:-1]])
         return log_softmax(logits)[np.arange(len(ids)), ids]
 
     def classify(self, sequences: Sequence[ArrayLike]) -> Floats:
