@@ -39,6 +39,10 @@ ROOMS = [
     "sequences",
     "generate",
     "score",
+    "genome",
+    "variant_files",
+    "variant_windows",
+    "variants",
     "model",
     "",  # hyena_cpu itself
     "progress",
