@@ -35,8 +35,10 @@ def dna_policy(args: argparse.Namespace, model: Model) -> DnaPolicy:
     """What becomes of letters, by add_sequence_options and the model."""
     from ..sequences import DnaPolicy
 
-    ambiguous = args.ambiguous or ("n" if has_dna_tokenizer(model) else "keep")
-    return DnaPolicy(args.case or "upper", ambiguous, args.rna or "convert")
+    case, ambiguous, rna = args.case, args.ambiguous, args.rna
+    if ambiguous is None:
+        ambiguous = "n" if has_dna_tokenizer(model) else "keep"
+    return DnaPolicy(case or "upper", ambiguous, rna or "convert")
 
 
 def read_records(args: argparse.Namespace, model: Model) -> Iterator[Record]:
