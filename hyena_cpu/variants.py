@@ -77,8 +77,13 @@ class Row:
 
     @property
     def failed(self) -> bool:
-        """Whether the row is an error; alleles that are no sequences are not."""
+        """Whether the row is an error."""
         return self.placed.status.startswith("error")
+
+    @property
+    def skipped(self) -> bool:
+        """Whether its allele is no sequence of bases, which is no error."""
+        return self.placed.status.startswith("skipped")
 
 
 # Column -> type, in order.
