@@ -89,6 +89,7 @@ class Genome:
         try:
             self._places[record.id] = (self._store.tell(), len(letters))
             self._store.write(letters)
+            self._store.flush()
         except OSError as error:
             raise LimitError(
                 f"the reference does not fit a temporary file in {tempfile.gettempdir()}: "

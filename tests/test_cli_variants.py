@@ -245,6 +245,23 @@ def test_resume_goes_on_with_the_same_digits(
     (home / "long.tsv").unlink()
 
 
+def test_a_picture(home: Path, variants: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    drawn: list[Any] = []
+    monkeypatch.setattr("hyena_cpu.plots._points", lambda _, records: drawn.append(records))
+    (home / "some.tsv").write_text(TABLE + "chr1\t5\tA\t*\nchr1\tx\tA\tC\n")
+    run = variants("--variants", "some.tsv", "--plot", "x.svg")
+    assert (home / "x.svg").read_text().startswith("<?xml")
+    (home / "x.svg").unlink()
+    points = [(record, *point) for record, found in drawn[0].items() for point in found]
+    wanted = [row for row in run.rows if row["status"] == "ok"]
+    wanted.sort(key=lambda row: row["chrom"])
+    assert points == [
+        (row["chrom"], int(row["pos"]), pytest.approx(float(row["delta_sum"]))) for row in wanted
+    ]
+    assert len(points) == len(ROWS)
+
+
 def variants_error(variants: Any, *args: str) -> Run:
     run: Run = variants(*args)
     assert run.out == ""
@@ -265,6 +282,10 @@ def variants_error(variants: Any, *args: str) -> Run:
         (["--window", "401"], 6, "window is 401 but toy-dna takes at most 400"),
         (["--offset", "-1"], 2, "at least 0"),
         (["--special", "hf"], 2, "unrecognized arguments: --special"),
+        (["--plot", "x.jpg"], 2, "--plot is 'x.jpg', must end in one of png, svg, pdf"),
+        (["--plot", "absent/x.png"], 2, "--plot absent/x.png: there is no such folder"),
+        (["--plot", "x.png", "--resume", "-o", "x.tsv"], 2, "--resume excludes it"),
+        (["--plot", "x.png", "-o", "x.png"], 2, "are the same file"),
         (["--resume"], 2, "cannot be resumed"),
         (["--variants", "absent"], 4, "absent: cannot be read: No such file"),
         (["--variants", "ref.fa"], 4, "the header has no column 'pos'"),

@@ -46,6 +46,7 @@ ROOMS = [
     "variant_files",
     "variant_windows",
     "variants",
+    "plots",
     "model",
     "",  # hyena_cpu itself
     "progress",

@@ -25,6 +25,7 @@ from .common import (
     whole,
 )
 from .logs import notice
+from .pictures import add_plot_option, plot_path
 from .records import add_sequence_options, dna_policy
 from .tables import add_table_options, open_table, table_form, table_settings
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ..variant_files import Variant
     from ..variants import Row, Setup
 
+Point = tuple[str, int, float]  # record, position, difference
 INPUT = ("reference", "variants", "columns", "offset")
 HOW = ("window", "strand", "share", "case", "ambiguous", "rna")
 
@@ -62,6 +64,7 @@ def parser() -> Parser:
     flag_pair(how, "--share", default=True, help=help)
     add_model_options(p)
     add_table_options(p)
+    add_plot_option(p, "the differences along the reference")
     add_log_options(p)
     return p
 
@@ -77,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--format npz has no way to say that a row has no window: choose another")
     if args.reference == args.variants == "-":
         raise UsageError("--reference and --variants cannot both be standard input")
+    picture = plot_path(args)
+    points: list[Point] | None = None if picture is None else []
     with ExitStack() as stack:
         path = _file(args.variants, stack)
         if args.columns and is_vcf(path):
@@ -96,7 +101,11 @@ def run(args: argparse.Namespace) -> int:
         )
         left = islice(read_variants(path, args.columns), table.done, None)
         progress = stack.enter_context(Progress("variants scored", enabled=args.progress))
-        _write(table, score_variants(model, genome, left, setup), progress, total)
+        _write(table, score_variants(model, genome, left, setup), progress, total, points)
+    if picture is not None and points is not None:
+        from ..plots import deltas
+
+        deltas(picture, points)
     if table.failed:
         log.error("%d of the variants could not be scored: their status says why", table.failed)
     return 4 if table.failed else 0
@@ -151,8 +160,14 @@ def _setup(args: argparse.Namespace, model: Model) -> Setup:
     return setup
 
 
-def _write(table: TableWriter, rows: Iterator[Row], progress: Progress, total: int) -> None:
-    """Writes the rows after those that are there already."""
+def _write(
+    table: TableWriter,
+    rows: Iterator[Row],
+    progress: Progress,
+    total: int,
+    points: list[Point] | None,
+) -> None:
+    """Writes the rows after those that are there already; adds what is to be drawn to `points`."""
     from ..variants import values
 
     skipped = 0
@@ -160,6 +175,9 @@ def _write(table: TableWriter, rows: Iterator[Row], progress: Progress, total: i
     for done, row in enumerate(rows, table.done + 1):
         table.write({name: [value] for name, value in values(row).items()}, failed=row.failed)
         skipped += row.skipped
+        pos, delta = row.placed.variant.pos, row.delta
+        if points is not None and pos is not None and delta is not None and delta.n > 0:
+            points.append((row.placed.chrom, pos, delta.difference))
         progress.update(done, total)
     if skipped:
         log.warning("%d of the alleles are no sequences of bases and were skipped", skipped)

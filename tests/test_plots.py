@@ -1,0 +1,145 @@
+"""Pictures: what they show, and files that are complete, repeatable or absent."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyena_cpu import plots
+from hyena_cpu.errors import InputError
+from hyena_cpu.streams import WriteError
+
+MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+POINTS = [("chr1", 5, 0.5), ("chr2", 7, -2.0), ("chr1", 9, -0.25)]
+
+
+@pytest.fixture
+def needs_matplotlib() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+
+def figure_of(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Figures that are saved, kept for a look."""
+    kept: list[Any] = []
+    monkeypatch.setattr(plots, "_save", lambda figure, _: kept.append(figure))
+    return kept
+
+
+@pytest.mark.usefixtures("needs_matplotlib")
+@pytest.mark.parametrize("form", plots.FORMATS)
+def test_equal_numbers_give_equal_files(tmp_path: Path, form: str) -> None:
+    profile = plots.Profile()
+    profile.add([1.5, 1.0, None, 2.0])
+    for name in ("a", "b"):
+        plots.deltas(tmp_path / f"{name}.{form}", POINTS)
+        plots.entropy(tmp_path / f"{name}e.{form}", [("one", profile)], 1)
+    for kind in ("", "e"):
+        data = (tmp_path / f"a{kind}.{form}").read_bytes()
+        assert data.startswith(MAGIC[form])
+        assert data == (tmp_path / f"b{kind}.{form}").read_bytes()
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.usefixtures("needs_matplotlib")
+def test_every_variant_is_a_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = figure_of(monkeypatch)
+    plots.deltas(tmp_path / "x.svg", [point for point in POINTS if point[0] == "chr1"])
+    plots.deltas(tmp_path / "x.svg", POINTS)
+    plots.deltas(tmp_path / "x.svg", [])
+    (one,), (two,), (none,) = [figure.axes for figure in kept]
+    assert one.get_xlabel() == "position in chr1"
+    np.testing.assert_array_equal(one.collections[0].get_offsets(), [[5, 0.5], [9, -0.25]])
+    first, second = [c.get_offsets() for c in two.collections]
+    np.testing.assert_array_equal(first[:, 1], [0.5, -0.25])
+    np.testing.assert_array_equal(second[:, 1], [-2.0])
+    assert second[:, 0].min() > first[:, 0].max()  # side by side
+    assert [t.get_text() for t in two.get_xticklabels()] == ["chr1", "chr2"]
+    assert not none.collections
+
+
+@pytest.mark.usefixtures("needs_matplotlib")
+def test_many_records_are_not_all_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = figure_of(monkeypatch)
+    plots.deltas(tmp_path / "x.svg", [(f"r{i}", 1, 0.0) for i in range(90)])
+    (panel,) = kept[0].axes
+    assert len(panel.collections) == 90
+    assert [t.get_text() for t in panel.get_xticklabels()] == [f"r{i}" for i in range(0, 90, 3)]
+
+
+@pytest.mark.usefixtures("needs_matplotlib")
+def test_a_panel_per_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = figure_of(monkeypatch)
+    profiles = []
+    for i in range(10):
+        profile = plots.Profile(first=1)
+        profile.add([None, 1.0, 2.0 - i / 10])
+        profiles.append(("same name", profile))
+    plots.entropy(tmp_path / "x.svg", profiles, 12)
+    plots.entropy(tmp_path / "x.svg", profiles[:1], 1)
+    plots.entropy(tmp_path / "x.svg", [], 0)
+    assert [len(figure.axes) for figure in kept] == [plots.MOST_PANELS, 1, 1]
+    assert kept[0].get_suptitle() == "the first 8 of 12 sequences"
+    assert kept[1].get_suptitle() == ""
+    for i, panel in enumerate(kept[0].axes):
+        np.testing.assert_array_equal(panel.lines[0].get_xdata(), [2, 3])
+        np.testing.assert_allclose(panel.lines[0].get_ydata(), [1.0, 2.0 - i / 10])
+
+
+@given(
+    st.lists(st.lists(st.one_of(st.none(), st.floats(0, 2)), max_size=40), max_size=12),
+    st.sampled_from([2, 4, 16, 256]),
+)
+def test_a_profile_holds_means_of_its_bins(pieces: Any, bins: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "BINS", bins)
+        profile = plots.Profile(first=3)
+        for piece in pieces:
+            profile.add(piece)
+        positions, means = profile.line()
+    values = np.array([v for piece in pieces for v in piece], np.float64)
+    width = profile.width
+    assert profile.length == len(values) <= bins * width
+    assert width == 1 or len(values) > bins * width // 2
+    expected = []
+    for begin in range(0, len(values), width):
+        part = values[begin : begin + width]
+        part = part[~np.isnan(part)]
+        if len(part):
+            expected.append((3 + begin + (width - 1) / 2, part.mean()))
+    np.testing.assert_allclose(np.stack([positions, means], 1), np.reshape(expected, (-1, 2)))
+
+
+def test_pictures_of_another_form(tmp_path: Path) -> None:
+    for name in ("x.jpg", "x", ".png"):
+        with pytest.raises(InputError, match=r"plot is .* must end in one of png, svg, pdf"):
+            plots.check(tmp_path / name)
+
+
+def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = builtins.__import__
+
+    def refuse(name: str, *args: Any, **options: Any) -> Any:
+        if name.split(".")[0] == "matplotlib":
+            raise ImportError
+        return imported(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(InputError, match=r"plot needs matplotlib.*hyena-cpu\[plot\]"):
+        plots.deltas(tmp_path / "x.png", POINTS)
+
+
+@pytest.mark.usefixtures("needs_matplotlib")
+def test_what_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match=re.escape(f"cannot write {tmp_path}/absent/x.png")):
+        plots.deltas(tmp_path / "absent" / "x.png", POINTS)
+    (tmp_path / "x.png").mkdir()
+    with pytest.raises(WriteError, match="cannot write"):
+        plots.deltas(tmp_path / "x.png", POINTS)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.png"]
