@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .errors import InputError
 from .streams import write_errors
@@ -47,35 +47,33 @@ def check(path: Path) -> None:
 
 
 class Profile:
-    """Means of a series of any length in at most BINS bins of equal width.
+    """Means of values along positions, in at most BINS bins of `width` positions each."""
 
-    first: position of the first value. width: values of a bin.
-    """
-
-    def __init__(self, first: int = 0) -> None:
-        self.first = first
-        self.length = 0
+    def __init__(self) -> None:
         self.width = 1
         self._sums = np.zeros(BINS)
         self._counts = np.zeros(BINS)
 
-    def add(self, values: Sequence[float | None] | Series) -> None:
-        """Appends n values; None and NaN take their places and count for nothing."""
-        series = np.array(values, np.float64)
-        while self.length + len(series) > BINS * self.width:
+    def add(self, positions: ArrayLike, values: ArrayLike) -> None:
+        """Adds n values at n positions, in any order; positions below 0 and NaN count for nothing.
+
+        None is a NaN.
+        """
+        at, series = np.asarray(positions, np.int64), np.asarray(values, np.float64)
+        there = np.isfinite(series) & (at >= 0)
+        at, series = at[there], series[there]
+        while len(at) and at.max() >= BINS * self.width:
             self._sums, self._counts = _halved(self._sums), _halved(self._counts)
             self.width *= 2
-        bins = (self.length + np.arange(len(series))) // self.width
-        there = np.isfinite(series)
-        self._sums += np.bincount(bins[there], series[there], BINS)
-        self._counts += np.bincount(bins[there], minlength=BINS)
-        self.length += len(series)
+        bins = at // self.width
+        self._sums += np.bincount(bins, series, BINS)
+        self._counts += np.bincount(bins, minlength=BINS)
 
     def line(self) -> tuple[Series, Series]:
         """Positions of the bins' middles, and their means; bins without a value are left out."""
         (there,) = self._counts.nonzero()
-        middles = self.first + there * self.width + (self.width - 1) / 2
-        return middles.astype(np.float64), self._sums[there] / self._counts[there]
+        middles = there * float(self.width) + (self.width - 1) / 2
+        return middles, self._sums[there] / self._counts[there]
 
 
 def entropy(path: Path, profiles: Sequence[tuple[str, Profile]], total: int) -> None:

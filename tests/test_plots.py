@@ -36,7 +36,7 @@ def figure_of(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.mark.parametrize("form", plots.FORMATS)
 def test_equal_numbers_give_equal_files(tmp_path: Path, form: str) -> None:
     profile = plots.Profile()
-    profile.add([1.5, 1.0, None, 2.0])
+    profile.add([0, 1, 2, 3], [1.5, 1.0, None, 2.0])
     for name in ("a", "b"):
         plots.deltas(tmp_path / f"{name}.{form}", POINTS)
         plots.entropy(tmp_path / f"{name}e.{form}", [("one", profile)], 1)
@@ -78,8 +78,8 @@ def test_a_panel_per_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     kept = figure_of(monkeypatch)
     profiles = []
     for i in range(10):
-        profile = plots.Profile(first=1)
-        profile.add([None, 1.0, 2.0 - i / 10])
+        profile = plots.Profile()
+        profile.add([1, 2, 3], [None, 1.0, 2.0 - i / 10])
         profiles.append(("same name", profile))
     plots.entropy(tmp_path / "x.svg", profiles, 12)
     plots.entropy(tmp_path / "x.svg", profiles[:1], 1)
@@ -95,24 +95,30 @@ def test_a_panel_per_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @given(
     st.lists(st.lists(st.one_of(st.none(), st.floats(0, 2)), max_size=40), max_size=12),
     st.sampled_from([2, 4, 16, 256]),
+    st.booleans(),
 )
-def test_a_profile_holds_means_of_its_bins(pieces: Any, bins: int) -> None:
+def test_a_profile_holds_means_of_its_bins(pieces: Any, bins: int, backwards: bool) -> None:
+    values = np.array([v for piece in pieces for v in piece], np.float64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "BINS", bins)
-        profile = plots.Profile(first=3)
+        profile = plots.Profile()
+        begin = 0
         for piece in pieces:
-            profile.add(piece)
+            at = np.arange(begin, begin + len(piece))
+            begin += len(piece)
+            profile.add(len(values) - 1 - at if backwards else at, piece)
+        profile.add([-1], [9.0])  # a special token stands before the first position
         positions, means = profile.line()
-    values = np.array([v for piece in pieces for v in piece], np.float64)
     width = profile.width
-    assert profile.length == len(values) <= bins * width
-    assert width == 1 or len(values) > bins * width // 2
+    values = values[::-1] if backwards else values
+    last = int(np.isfinite(values).nonzero()[0].max(initial=0))
+    assert width == 1 or bins * width // 2 <= last < bins * width
     expected = []
     for begin in range(0, len(values), width):
         part = values[begin : begin + width]
         part = part[~np.isnan(part)]
         if len(part):
-            expected.append((3 + begin + (width - 1) / 2, part.mean()))
+            expected.append((begin + (width - 1) / 2, part.mean()))
     np.testing.assert_allclose(np.stack([positions, means], 1), np.reshape(expected, (-1, 2)))
 
 
