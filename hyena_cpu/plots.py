@@ -72,7 +72,7 @@ class Profile:
     def line(self) -> tuple[Series, Series]:
         """Positions of the bins' middles, and their means; bins without a value are left out."""
         (there,) = self._counts.nonzero()
-        middles = there * float(self.width) + (self.width - 1) / 2
+        middles = there.astype(np.float64) * self.width + (self.width - 1) / 2
         return middles, self._sums[there] / self._counts[there]
 
 
