@@ -8,7 +8,7 @@ Shapes: n values.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,32 +76,48 @@ class Profile:
         return middles, self._sums[there] / self._counts[there]
 
 
-def entropy(path: Path, profiles: Sequence[tuple[str, Profile]], total: int) -> None:
-    """Entropy along sequences, a panel each, for MOST_PANELS of them at most.
+class Entropies:
+    """Entropy along the first MOST_PANELS sequences of a table with a row per position."""
 
-    Args:
-        profiles: (label, entropies in bits) of the first sequences.
-        total: how many sequences there were.
+    def __init__(self) -> None:
+        self._panels: dict[tuple[int, str], tuple[str, Profile]] = {}
+        self._last: tuple[int, str] | None = None
+        self._total = 0
 
-    Raises:
-        InputError: see `check`. WriteError: the file cannot be written.
-    """
-    check(path)
-    shown = profiles[:MOST_PANELS]
-    figure = _figure(0.8 + 1.7 * max(1, len(shown)))
-    panels = figure.subplots(max(1, len(shown)), 1, squeeze=False)[:, 0]
-    for panel, (label, profile) in zip(panels, shown, strict=False):
-        panel.plot(*profile.line(), color=COLORS[0], linewidth=0.8)
-        panel.axhline(2, color="0.6", linewidth=0.8, linestyle=":")  # four bases, equally likely
-        means = f" (means of {profile.width} positions)" if profile.width > 1 else ""
-        panel.set_title(f"{label}{means}", loc="left", fontsize=9)
-        panel.margins(x=0)
-        panel.set_ylim(bottom=0)
-    panels[-1].set_xlabel("position")
-    figure.supylabel("entropy of the next base, bits", fontsize=10)
-    if total > len(shown):
-        figure.suptitle(f"the first {len(shown)} of {total} sequences", fontsize=10)
-    _save(figure, path)
+    def add(self, columns: Mapping[str, Any]) -> None:
+        """Adds n rows of one sequence: columns index, id, strand, position and entropy, in bits.
+
+        A record's strands are sequences of their own.
+        """
+        if not len(columns["index"]):
+            return
+        sequence = int(columns["index"][0]), str(columns["strand"][0])
+        self._total += sequence != self._last
+        self._last = sequence
+        if sequence not in self._panels and len(self._panels) < MOST_PANELS:
+            other = ", reverse strand" if sequence[1] == "rc" else ""
+            self._panels[sequence] = f"{columns['id'][0]}{other}", Profile()
+        if sequence in self._panels:
+            self._panels[sequence][1].add(columns["position"], columns["entropy"])
+
+    def draw(self, path: Path) -> None:
+        """A panel per sequence. InputError: see `check`; WriteError: the file cannot be written."""
+        check(path)
+        shown = list(self._panels.values())
+        figure = _figure(0.8 + 1.7 * max(1, len(shown)))
+        panels = figure.subplots(max(1, len(shown)), 1, squeeze=False)[:, 0]
+        for panel, (label, profile) in zip(panels, shown, strict=False):
+            panel.plot(*profile.line(), color=COLORS[0], linewidth=0.8)
+            panel.axhline(2, color="0.6", linewidth=0.8, linestyle=":")  # four equally likely bases
+            means = f" (means of {profile.width} positions)" if profile.width > 1 else ""
+            panel.set_title(f"{label}{means}", loc="left", fontsize=9)
+            panel.margins(x=0)
+            panel.set_ylim(bottom=0)
+        panels[-1].set_xlabel("position, from 0")
+        figure.supylabel("entropy of the base, bits", fontsize=10)
+        if self._total > len(shown):
+            figure.suptitle(f"the first {len(shown)} of {self._total} sequences", fontsize=10)
+        _save(figure, path)
 
 
 def deltas(path: Path, points: Iterable[tuple[str, int, float]]) -> None:

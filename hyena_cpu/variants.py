@@ -13,12 +13,11 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine import log_softmax
 from .errors import InputError, LimitError, ModelError, NumericError
 from .genome import Genome
 from .sampling import check_whole
@@ -29,7 +28,6 @@ from .variant_windows import Group, Placed, groups, place, runs
 
 if TYPE_CHECKING:
     from .model import Model
-    from .state import State
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +224,7 @@ def _whole(model: Model, group: Group) -> list[Delta]:
 
 def _forked(model: Model, group: Group) -> list[Delta]:
     """Of each allele, going on from the state after the common prefix."""
-    state, logprobs = _prefilled(model, group.reference[: group.prefix])
+    state, logprobs = model.prefill_scored(group.reference[: group.prefix])
     before = float(logprobs.sum())
     reference, *alleles = (
         float(model.token_logprobs_after(state, ids[group.prefix :]).sum())
@@ -234,13 +232,6 @@ def _forked(model: Model, group: Group) -> list[Delta]:
     )
     n = len(group.reference) - 1
     return [Delta(n, before + reference, before + allele, allele - reference) for allele in alleles]
-
-
-def _prefilled(model: Any, ids: Ids) -> tuple[State, NDArray[np.float64]]:
-    """The state after ids [T], and the log-probabilities [T - 1] of all but the first."""
-    state = model.new_state()
-    logprobs = log_softmax(model.extend(state, ids)[:-1])
-    return state, logprobs[np.arange(len(logprobs)), ids[1:]]
 
 
 def _mean(deltas: list[Delta]) -> Delta:

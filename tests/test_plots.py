@@ -25,6 +25,12 @@ def needs_matplotlib() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 
+def piece(index: int, name: str, strand: str, positions: Any, values: Any) -> dict[str, Any]:
+    n = len(positions)
+    named = {"index": [index] * n, "id": [name] * n, "strand": [strand] * n}
+    return {**named, "position": positions, "entropy": values}
+
+
 def figure_of(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Figures that are saved, kept for a look."""
     kept: list[Any] = []
@@ -35,11 +41,11 @@ def figure_of(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.mark.usefixtures("needs_matplotlib")
 @pytest.mark.parametrize("form", plots.FORMATS)
 def test_equal_numbers_give_equal_files(tmp_path: Path, form: str) -> None:
-    profile = plots.Profile()
-    profile.add([0, 1, 2, 3], [1.5, 1.0, None, 2.0])
+    entropies = plots.Entropies()
+    entropies.add(piece(0, "one", "fwd", [0, 1, 2, 3], [1.5, 1.0, np.nan, 2.0]))
     for name in ("a", "b"):
         plots.deltas(tmp_path / f"{name}.{form}", POINTS)
-        plots.entropy(tmp_path / f"{name}e.{form}", [("one", profile)], 1)
+        entropies.draw(tmp_path / f"{name}e.{form}")
     for kind in ("", "e"):
         data = (tmp_path / f"a{kind}.{form}").read_bytes()
         assert data.startswith(MAGIC[form])
@@ -76,20 +82,25 @@ def test_many_records_are_not_all_named(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("needs_matplotlib")
 def test_a_panel_per_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = figure_of(monkeypatch)
-    profiles = []
-    for i in range(10):
-        profile = plots.Profile()
-        profile.add([1, 2, 3], [None, 1.0, 2.0 - i / 10])
-        profiles.append(("same name", profile))
-    plots.entropy(tmp_path / "x.svg", profiles, 12)
-    plots.entropy(tmp_path / "x.svg", profiles[:1], 1)
-    plots.entropy(tmp_path / "x.svg", [], 0)
-    assert [len(figure.axes) for figure in kept] == [plots.MOST_PANELS, 1, 1]
-    assert kept[0].get_suptitle() == "the first 8 of 12 sequences"
-    assert kept[1].get_suptitle() == ""
-    for i, panel in enumerate(kept[0].axes):
-        np.testing.assert_array_equal(panel.lines[0].get_xdata(), [2, 3])
-        np.testing.assert_allclose(panel.lines[0].get_ydata(), [1.0, 2.0 - i / 10])
+    entropies = plots.Entropies()
+    entropies.draw(tmp_path / "x.svg")
+    for i in range(6):
+        for strand in ("fwd", "rc"):
+            steps = 1 if strand == "fwd" else -1
+            for part in (slice(0, 2), slice(2, 4)):
+                at = np.arange(4)[::steps][part]
+                values = np.array([np.nan, 1.0, 2.0 - i / 10, 0.5])[at]
+                entropies.add(piece(i, "same name", strand, at, values))
+        entropies.add(piece(i, "", "", [], []))
+        if i in (0, 5):
+            entropies.draw(tmp_path / "x.svg")
+    assert [len(figure.axes) for figure in kept] == [1, 2, plots.MOST_PANELS]
+    assert [figure.get_suptitle() for figure in kept] == ["", "", "the first 8 of 12 sequences"]
+    for i, panel in enumerate(kept[2].axes):
+        np.testing.assert_array_equal(panel.lines[0].get_xdata(), [1, 2, 3])
+        np.testing.assert_allclose(panel.lines[0].get_ydata(), [1.0, 2.0 - i // 2 / 10, 0.5])
+        other = ", reverse strand" if i % 2 else ""
+        assert panel.get_title("left") == f"same name{other}"
 
 
 @given(

@@ -171,13 +171,14 @@ def _write(
     from ..variants import values
 
     skipped = 0
-    progress.update(table.done, total)
-    for done, row in enumerate(rows, table.done + 1):
+    begin = table.done
+    progress.update(0, total - begin)
+    for done, row in enumerate(rows, 1):
         table.write({name: [value] for name, value in values(row).items()}, failed=row.failed)
         skipped += row.skipped
         pos, delta = row.placed.variant.pos, row.delta
         if points is not None and pos is not None and delta is not None and delta.n > 0:
             points.append((row.placed.chrom, pos, delta.difference))
-        progress.update(done, total)
+        progress.update(done, total - begin)
     if skipped:
         log.warning("%d of the alleles are no sequences of bases and were skipped", skipped)
