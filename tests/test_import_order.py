@@ -29,6 +29,7 @@ ROOMS = [
     "mixers",
     "blocks",
     "weights",
+    "hub",
     "text_stream",
     "tokenizers",
     "planner",
@@ -40,6 +41,7 @@ ROOMS = [
     "generate",
     "score",
     "model",
+    "verify",
     "",  # hyena_cpu itself
     "progress",
     "cli",

@@ -63,6 +63,11 @@ class Weights:
     notes: tuple[str, ...]  # one sentence each: what was chosen, rebuilt or ignored
     fingerprint: str  # of config and tensors; equal for equal models
 
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers: see `native.parameter_count`."""
+        return native.parameter_count(self.config, self.tensors)
+
 
 def load_folder(
     path: str | bytes | Path,
@@ -70,6 +75,7 @@ def load_folder(
     family: str | None = None,
     modulation_shift: float | None = None,
     allow_nonfinite: bool = False,
+    name: str = "",
 ) -> Weights:
     """Reads a model folder.
 
@@ -78,6 +84,7 @@ def load_folder(
         family: native, hyenadna or safari; found from config.json if None.
         modulation_shift: replaces the shift of every filter window.
         allow_nonfinite: let tensors with NaN or infinities pass.
+        name: what to call a model that has no name of its own; that of the folder if empty.
 
     Returns:
         Config, float32 tensors under native names, notes on every choice made.
@@ -92,7 +99,7 @@ def load_folder(
             wrong = "a file, not a folder" if folder.exists() else "no such folder"
             raise ModelError(f"{folder}: {wrong}")
         return _load_folder(
-            folder, folder / "config.json", family, modulation_shift, allow_nonfinite
+            folder, folder / "config.json", family, modulation_shift, allow_nonfinite, name
         )
     except OSError as error:
         raise ModelError(f"{folder}: cannot be read: {error.strerror}") from error
