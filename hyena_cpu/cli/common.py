@@ -164,8 +164,11 @@ def hub_options(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Arguments for loading from the hub; one that cannot act becomes a UsageError."""
     from ..hub import IdleOptionError
 
-    if args.quiet or args.progress is False:
-        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # read when the library is imported
+    shown = sys.stderr.isatty() if args.progress is None else args.progress
+    if args.quiet or not shown:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # both are read when hub.py imports it
+    if not args.verbose:
+        os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     try:
         yield {"revision": args.revision, "offline": args.offline, "cache_dir": args.cache_dir}
     except IdleOptionError as error:
