@@ -41,6 +41,7 @@ ROOMS = [
     "generate",
     "score",
     "model",
+    "worked",
     "verify",
     "",  # hyena_cpu itself
     "progress",
