@@ -12,7 +12,17 @@ from model_files import hyena_layer
 
 import hyena_cpu
 from hyena_cpu import LimitError
-from hyena_cpu.config import FilterConfig, MlpConfig, SpecialTokens, TokenizerConfig
+from hyena_cpu.config import (
+    FilterConfig,
+    HyenaConfig,
+    MlpConfig,
+    SpecialTokens,
+    TokenizerConfig,
+)
+from hyena_cpu.context import context
+from hyena_cpu.mixers import build_mixer
+from hyena_cpu.online_taps import Convolutions
+from hyena_cpu.reference import model as reference
 from hyena_cpu.weights import Weights, convert, load_folder
 
 every = pytest.mark.parametrize("name", PUBLIC)
@@ -112,3 +122,29 @@ def test_padded_rows_of_the_vocabulary_are_never_sampled(tmp_path: Path) -> None
         "ACGTACGT", max_new_tokens=800, temperature=50.0, seed=1, ignore_eos=True
     ).tokens
     assert set(drawn) == set(range(12))
+
+
+def test_order_of_the_gates() -> None:
+    """One channel worked by hand: the second chunk gates before the convolution, the first after.
+
+    u is the unit matrix, so that column t of in_proj is what the chunks hold at time t.
+    """
+    chunks = {"x_0": [1, 2, -1], "x_1": [0.5, -1, 2], "v": [2, 1, 3]}
+    config = HyenaConfig(FilterConfig("explicit", taps=3), bias=False, short_bias=False)
+    unit = np.eye(3, dtype=np.float32)
+    rows = np.zeros((9, 3), np.float32)
+    rows[::3] = list(chunks.values())  # channel 0 of each chunk
+    tensors = {
+        "in_proj.weight": rows,
+        "out_proj.weight": unit,
+        "short_conv.weight": np.tile(np.float32([0, 0, 1]), (9, 1)),
+        "skip": np.full((1, 3), 0.1, np.float32),
+        "filter.taps": np.tile(np.float32([1, 0.5, 0.25]), (3, 1)),
+    }
+    want = [1.1, -1.2, -6.35]
+    exact = reference.hyena(config, {k: v.astype(float) for k, v in tensors.items()}, unit)
+    np.testing.assert_allclose(exact[:, 0], want, atol=1e-7)
+    mixer = build_mixer(config, tensors, 3, Convolutions(1 << 20))
+    y = np.zeros((3, 3), np.float32)
+    mixer.whole(unit.copy(), context([3], [0], 1, frozenset()), y)
+    np.testing.assert_allclose(y[:, 0], want, atol=1e-6)
