@@ -131,7 +131,7 @@ def read_weights(
 
     `allow_nonfinite` lets tensors with NaN or infinities pass.
     """
-    from .hub import hub_id, refuse_idle, snapshot
+    from .hub import HYENADNA, hub_id, is_unknown_name, refuse_idle, snapshot
     from .weights import load_folder
 
     wanted = "tiny-en" if path is None else path
@@ -143,6 +143,9 @@ def read_weights(
     repo = None if str(wanted) in BUNDLED else hub_id(wanted)
     if repo is None:
         refuse_idle(str(wanted), revision=revision, cache_dir=cache_dir)
+        if is_unknown_name(wanted) and wanted not in BUNDLED:
+            names = ", ".join([*BUNDLED, *HYENADNA])
+            raise ModelError(f"{wanted}: no such folder; names that need none: {names}")
         return load_folder(BUNDLED.get(str(wanted), wanted), **options)
     folder = snapshot(repo, revision=revision, cache_dir=cache_dir, offline=offline)
     weights = load_folder(folder, name=repo, **options)

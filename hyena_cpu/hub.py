@@ -53,6 +53,15 @@ def hub_id(name: str | Path) -> str | None:
     return None if Path(name).exists() else repo
 
 
+def is_unknown_name(name: str | Path) -> bool:
+    """Whether it is a plain word, no path, of which there is no folder or file here."""
+    return (
+        isinstance(name, str)
+        and re.fullmatch(r"\w[\w.-]*", name) is not None
+        and (not Path(name[:LONGEST_ID]).exists())
+    )
+
+
 def refuse_idle(name: str, **options: object) -> None:
     """IdleOptionError if any of the options is given for a model that is not on the hub."""
     for option, value in options.items():

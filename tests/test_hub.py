@@ -56,6 +56,16 @@ def test_what_is_an_id(name: str | Path, repo: str | None) -> None:
     assert hub_id(name) == repo
 
 
+def test_a_name_of_nothing_lists_those_there_are() -> None:
+    with pytest.raises(
+        ModelError, match=r"hyenadna-small: no such folder; names .*: tiny-en, .*"
+    ) as e:
+        hyena_cpu.load("hyenadna-small")
+    assert all(name in str(e.value) for name in HYENADNA)
+    with pytest.raises(ModelError, match=r"x/y/z: no such folder$"):
+        hyena_cpu.load("x/y/z")
+
+
 def test_a_folder_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = tmp_path / REPO
     local.mkdir(parents=True)
