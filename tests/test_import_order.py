@@ -20,6 +20,7 @@ ROOMS = [
     "pooling",
     "context",
     "linear",
+    "norm",
     "filters",
     "longconv",
     "spectra",
