@@ -30,6 +30,7 @@ ROOMS = [
     "mixers",
     "blocks",
     "weights",
+    "hub",
     "text_stream",
     "tokenizers",
     "planner",
@@ -41,6 +42,8 @@ ROOMS = [
     "generate",
     "score",
     "model",
+    "worked",
+    "verify",
     "",  # hyena_cpu itself
     "progress",
     "cli",

@@ -15,6 +15,7 @@ COMMANDS = {
     "score": "how likely a model finds texts or sequences: a table",
     "tokenize": "show the tokens of a text",
     "info": "what a model is and how it will be computed",
+    "verify": "whether a model is computed as it should be: a table",
     "convert": "write a model folder from another program's checkpoint",
 }
 
