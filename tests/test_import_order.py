@@ -32,6 +32,7 @@ ROOMS = [
     "mixers",
     "blocks",
     "weights",
+    "hub",
     "text_stream",
     "tokenizers",
     "planner",
@@ -48,6 +49,8 @@ ROOMS = [
     "variants",
     "plots",
     "model",
+    "worked",
+    "verify",
     "",  # hyena_cpu itself
     "progress",
     "cli",
