@@ -161,9 +161,9 @@ def _write_parts(
     """Writes the rows; adds what is to be drawn to `entropies`."""
     shown = 0
     for part in parts:
-        table.write(part.columns, last=part.last, failed=part.status != "ok")
+        table.write(part.columns, last=part.last, failed=part.problem is not None)
         if entropies is not None:
             entropies.add(part.columns)
-        if part.status != "ok" and shown < SHOWN_FAILURES:
-            log.error("%s", part.status)
+        if part.problem is not None and shown < SHOWN_FAILURES:
+            log.error("%s", part.problem)
             shown += 1
