@@ -67,7 +67,7 @@ def run(*args: Any, entry: tuple[str, ...] = ("-m", "hyena_cpu")) -> Any:
         [sys.executable, *entry, *map(str, args)],
         capture_output=True,
         cwd=PACKAGE_HOME,
-        env=environment(),
+        env=environment(HYENA_CPU_THREADS="1"),
         timeout=300,
     )
 
@@ -222,7 +222,7 @@ def test_ctrl_c_from_outside(tmp_path: Path, folder: Path) -> None:
         [sys.executable, "-m", "hyena_cpu", *command],
         stderr=subprocess.PIPE,
         cwd=PACKAGE_HOME,
-        env=environment(),
+        env=environment(HYENA_CPU_THREADS="1"),
     ) as process:
         sidecar = tmp_path / "t.tsv.part.json"
         while not (sidecar.exists() and json.loads(sidecar.read_text())["records"]):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import HyenaError, NumericError
-from ..tokenizers.dna import add_special
+from ..tokenizers.dna import SPECIAL, add_special
 from .windows import Ids, Setup, Tokens, seen, token_logprobs, windows
 
 if TYPE_CHECKING:
@@ -141,4 +141,8 @@ def _sum(model: Model, logprobs: NDArray[np.float64]) -> float:
 
 def _bytes(model: Model, ids: Ids) -> int:
     """Bytes of text that tokens stand for."""
-    return 0 if model.config.tokenizer is None else len(model.tokenizer.decode_bytes(ids))
+    if model.config.tokenizer is None:
+        return 0
+    if model.tokenizer.kind == "dna" and len(ids) and ids.min() >= len(SPECIAL):
+        return len(ids)
+    return len(model.tokenizer.decode_bytes(ids))

@@ -35,7 +35,7 @@ class _End:
 
 
 class _Spool:
-    """One column in an unnamed file: numbers as they are, texts as JSON strings, a line each."""
+    """One column in an unnamed file: numbers as they are, texts as JSON, a line for each piece."""
 
     def __init__(self, kind: type, folder: Path) -> None:
         self.kind = kind
@@ -46,7 +46,7 @@ class _Spool:
         rows, width = len(column), self.end.width
         if self.kind is str:
             texts = ["" if value is None else str(value) for value in cells(column)]
-            data = "".join(json.dumps(text) + "\n" for text in texts).encode()
+            data = f"{json.dumps(texts)}\n".encode()
             width = max([width, *map(len, texts)])
         else:
             data = _numbers(column, self.kind).tobytes()
@@ -59,13 +59,18 @@ class _Spool:
         """The column up to `end`, in pieces."""
         self._file.flush()
         self._file.seek(0)
-        for begin in range(0, end.rows, PIECE):
-            n = min(PIECE, end.rows - begin)
+        left = end.rows
+        while left:
             if self.kind is str:
-                texts = [json.loads(self._file.readline()) for _ in range(n)]
+                texts: list[str] = []
+                while len(texts) < min(PIECE, left):
+                    texts += json.loads(self._file.readline())
                 yield np.array(texts, f"<U{end.width}")
+                left -= len(texts)
             else:
+                n = min(PIECE, left)
                 yield np.frombuffer(self._file.read(8 * n), _dtype(self.kind))
+                left -= n
 
     def dtype(self, end: _End) -> np.dtype[Any]:
         return np.dtype(f"<U{end.width}") if self.kind is str else _dtype(self.kind)
