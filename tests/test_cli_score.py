@@ -99,6 +99,12 @@ def test_positions_of_a_text(tmp_path: Path) -> None:
     assert [line.split("\t")[3] for line in shown] == ["token", "a", "\\n"]
 
 
+def test_a_long_text_is_no_file_name(tmp_path: Path) -> None:
+    for text in ("a long story " * 500, str(CASES / "C025/variable_lengths.fa")):
+        done = fake({}, "score", text, "-o", str(tmp_path / "t"))
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_the_suffix_names_the_form_unless_it_is_given(tmp_path: Path) -> None:
     fasta = str(CASES / "C025/variable_lengths.fa")
     for args, name, form in (
