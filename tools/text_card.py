@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from exporting import curve_rows, table
 from text_data import OUTSIDE, TRAINING
 
 CARD = """\
@@ -101,10 +102,6 @@ follows the device's own random numbers, so figures repeat to about two decimals
 """
 
 
-def table(rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 def model_card(
     log: list[dict[str, Any]],
     reference: dict[str, Any],
@@ -113,18 +110,13 @@ def model_card(
     size: int,
 ) -> str:
     """The card as Markdown; `log` is the run's, `size` the bytes of model.safetensors."""
-    start, recipe = log[0], log[0]["recipe"]
+    start = next(entry for entry in reversed(log) if "recipe" in entry)
+    recipe = start["recipe"]
     evaluations = [entry for entry in log if "held_out_bits_per_byte" in entry]
-    losses = [entry for entry in log if "loss" in entry]
     best = min(evaluations, key=lambda entry: entry["held_out_bits_per_byte"])
     held_out, outside = reference["held_out"], reference["outside"]
     licences = {source.path: source.licence for source in (*TRAINING, *OUTSIDE)}
 
-    curve = []
-    for entry in evaluations:
-        earlier = [loss["loss"] for loss in losses if loss["tokens"] <= entry["tokens"]]
-        bits = f"{entry['held_out_bits_per_byte']:.4f}"
-        curve.append([f"{entry['tokens']:,}", f"{earlier[-1]:.3f}" if earlier else "", bits])
     data = [
         [
             f"`{e['file']}`",
@@ -165,7 +157,7 @@ def model_card(
         steps=evaluations[-1]["step"],
         minutes=evaluations[-1]["seconds"] / 60,
         best_tokens=best["tokens"],
-        curve=table(curve),
+        curve=table(curve_rows(log, "held_out_bits_per_byte")),
         measured=table(measured),
         alice=next(
             f"{e['bits_per_byte']:.4f}" for e in outside if e["file"].endswith("alice29.txt")
