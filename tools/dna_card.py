@@ -23,17 +23,16 @@ little or nothing (see below). Differences between alleles of a human gene mean 
 ## Model
 
 Four blocks of width 128, each an order-2 Hyena mixer with an implicit filter of 1,024 taps and a
-SwiGLU MLP of 320; norms are RMSNorm; embedding and head are tied. Four mixers of 1,024 taps see at
-most 4,101 letters back; there is no longest sequence.
+SwiGLU MLP of 320; norms are RMSNorm; embedding and head are tied. Four such mixers reach 4,100
+letters back; there is no longest sequence.
 
 The tokenizer is the built-in `dna`: one token a letter, in the numbering of HyenaDNA. Trained are
 `A` `C` `G` `T` `N` and `[BOS]`, the begin token. Nine training windows in ten began with `[BOS]`,
 so the model runs with it (`--bos`) and without. The other names ([CLS], [SEP], [MASK], [PAD],
 [RESERVED], [UNK]) never occurred: what follows one of them, and the score of one, means nothing,
-so `--special` and `--case keep` have no use with this model. No genome here has an N in its
-training part; {n_percent:.0f} % of the training letters were covered by random runs of 1 to 128 N,
-so that an N in the input is read as a gap. An N costs much where a run begins and little after
-that: leave N out when comparing scores.
+so `--special` and `--case keep` have no use with this model. The training sequence has no N;
+{n_percent:.0f} % of its letters were covered by random runs of 1 to 128 N, so that an N is read as
+a gap. An N costs much where a run begins and little after: leave N out when comparing scores.
 
 ## Data
 
