@@ -42,7 +42,7 @@ _LAZY = {
     "plan": "planner",
 }
 
-BUNDLED = {"tiny-en": Path(__file__).parent / "assets" / "tiny-en"}
+BUNDLED = {name: Path(__file__).parent / "assets" / name for name in ("tiny-en", "tiny-dna")}
 
 
 def __getattr__(name: str) -> Any:
@@ -63,7 +63,7 @@ def load(
     compat: Iterable[str] = (),
     on_progress: Progress | None = None,
 ) -> Model:
-    """Loads a model folder; None or a bundled name (`tiny-en`) loads a bundled model.
+    """Loads a model folder; None or a bundled name (`tiny-en`, `tiny-dna`) loads a bundled model.
 
     Args:
         path: a native folder, or a Hugging Face or safari folder with safetensors weights.

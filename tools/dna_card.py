@@ -46,7 +46,8 @@ weights are under the licence of `hyena-cpu`, Apache-2.0.
 
 ## Training
 
-{tokens:,} tokens ({passes:.1f} passes over both strands) in {steps:,} steps of {batch:,} tokens.
+{tokens:,} tokens of {planned:,.0f} planned ({passes:.1f} passes over both strands), in {steps:,}
+steps of {batch:,} tokens.
 Trained on {device} in {minutes:.0f} minutes of its time.
 Muon at {muon_lr} for the projections, AdamW at {adam_lr} for the rest; {warmup} steps of warm-up,
 flat for 40 % of the run, then linear to 5 %; context {context}, and {long_context} for the last
@@ -126,6 +127,7 @@ def model_card(log: list[Json], reference: Json, hashes: dict[str, str], size: i
         data=table([f"`{f}`", what[f], f"{n:,}", f"`{sha}`"] for f, n, sha in data),
         split=held_out["split"],
         tokens=evaluations[-1]["tokens"],
+        planned=recipe["tokens"],
         passes=evaluations[-1]["tokens"] / start["training_tokens"],
         steps=evaluations[-1]["step"],
         minutes=evaluations[-1]["seconds"] / 60,
