@@ -20,13 +20,13 @@ from windows import WindowSampler, score_windows
 
 DEFAULTS = {
     "work": Path("train-tiny-dna"),
-    "tokens": 14e6,
+    "tokens": 12e6,
     "batch": 4096,
     "muon_lr": 0.02,
     "adam_lr": 4e-3,
     "dropout": 0.0,
     "precision": "float32",
-    "evaluations": 14,
+    "evaluations": 10,
     "log_every": 50,
     "n_share": 0.01,  # of the training letters: the genome has no N, and N needs a meaning
 }
