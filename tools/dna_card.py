@@ -50,9 +50,9 @@ weights are under the licence of `hyena-cpu`, Apache-2.0.
 steps of {batch:,} tokens.
 Trained on {device} in {minutes:.0f} minutes of its time.
 Muon at {muon_lr} for the projections, AdamW at {adam_lr} for the rest; {warmup} steps of warm-up,
-flat for 40 % of the run, then linear to 5 %; context {context}, and {long_context} for the last
-{long_percent:.0f} % of the tokens; dropout {dropout}, weight decay {weight_decay}, gradient norm
-clipped at {clip}; {precision}; seed {seed}.
+flat for {flat_percent:.0f} % of the run, then linear to 5 %; context {context}, and {long_context}
+for the last {long_percent:.0f} % of the tokens; dropout {dropout}, weight decay {weight_decay},
+gradient norm clipped at {clip}; {precision}; seed {seed}.
 
 The weights are those with the lowest held-out loss of the run, measured at every row below and
 reached at {best_tokens:,} tokens, which makes the held-out figure a little optimistic; the outside
@@ -118,6 +118,7 @@ def model_card(log: list[Json], reference: Json, hashes: dict[str, str], size: i
     device = "one CPU thread" if start["device"] == "CPU" else f"one {start['device']} GPU"
     return CARD.format(
         **{key: value for key, value in recipe.items() if key != "tokens"},
+        flat_percent=100 * recipe["flat_share"],
         long_percent=100 * recipe["long_share"],
         n_percent=100 * recipe["n_share"],
         parameters=start["parameters"],

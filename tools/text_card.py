@@ -51,9 +51,9 @@ to the Crown. The weights are under the licence of `hyena-cpu`, Apache-2.0.
 {tokens:,} tokens ({passes:.0f} passes) in {steps:,} steps of {batch:,} tokens.
 Trained on {device} in {minutes:.0f} minutes; the same command runs on a CPU.
 Muon at {muon_lr} for the projections, AdamW at {adam_lr} for the rest; {warmup} steps of warm-up,
-flat for 40 % of the run, then linear to 5 %; context {context}, and {long_context} for the last
-{long_percent:.0f} % of the tokens; dropout {dropout}, weight decay {weight_decay}, gradient norm
-clipped at {clip}; {precision} products, with filters and FFTs in float32; seed {seed}.
+flat for {flat_percent:.0f} % of the run, then linear to 5 %; context {context}, and {long_context}
+for the last {long_percent:.0f} % of the tokens; dropout {dropout}, weight decay {weight_decay},
+gradient norm clipped at {clip}; {precision} products, filters and FFTs in float32; seed {seed}.
 
 The weights are those with the lowest held-out loss of the run, measured at every row below and
 reached at {best_tokens:,} tokens. Learning rates and dropout were chosen between a few runs by
@@ -144,6 +144,7 @@ def model_card(
     }
     return CARD.format(
         **{key: value for key, value in recipe.items() if key != "tokens"},
+        flat_percent=100 * recipe["flat_share"],
         long_percent=100 * recipe["long_share"],
         parameters=start["parameters"],
         device=start["device"],

@@ -20,13 +20,14 @@ from windows import WindowSampler, score_windows
 
 DEFAULTS = {
     "work": Path("train-tiny-dna"),
-    "tokens": 12e6,
+    "tokens": 9e6,
     "batch": 4096,
     "muon_lr": 0.02,
     "adam_lr": 4e-3,
     "dropout": 0.0,
+    "flat_share": 0.55,
     "precision": "float32",
-    "evaluations": 10,
+    "evaluations": 9,
     "log_every": 50,
     "n_share": 0.01,  # of the training letters: the genome has no N, and N needs a meaning
 }

@@ -21,7 +21,6 @@ from torch.nn import functional
 from windows import WindowSampler
 
 SAVE_EVERY = 60  # seconds of training between checkpoints
-FLAT_SHARE = 0.4  # of a run, before the learning rate falls
 PLACES = (
     "data",
     "out",
@@ -70,6 +69,7 @@ def parse_arguments(description: str | None, defaults: dict[str, Any]) -> argpar
     add("--weight-decay", type=float, default=0.01, help="projections")
     add("--dropout", type=float, help="on what a mixer or MLP adds")
     add("--warmup", type=int, default=60, help="steps")
+    add("--flat-share", type=float, default=0.4, help="share of the tokens before the rate falls")
     add("--clip", type=float, default=1.0, help="largest gradient norm")
     add("--plain-share", type=float, default=0.1, help="share of windows without first token")
     add("--precision", choices=("bfloat16", "float32"))
@@ -81,9 +81,9 @@ def parse_arguments(description: str | None, defaults: dict[str, Any]) -> argpar
     return options
 
 
-def learning_rate_factor(share: float, step: int, warmup: int) -> float:
-    """Linear warm-up, flat for FLAT_SHARE, then linear to 5 %; share of the run done."""
-    falling = 0.05 + 0.95 * min(1.0, (1.0 - share) / (1.0 - FLAT_SHARE))
+def learning_rate_factor(share: float, step: int, warmup: int, flat: float) -> float:
+    """Linear warm-up, flat for a share of the run, then linear to 5 %; `share` of it is done."""
+    falling = 0.05 + 0.95 * min(1.0, (1.0 - share) / (1.0 - flat))
     return min(1.0, (step + 1) / warmup) * falling
 
 
@@ -138,7 +138,7 @@ class Trainer:
         options = self.options
         share = self.seen / options.tokens
         context = options.context if share < 1 - options.long_share else options.long_context
-        factor = learning_rate_factor(share, self.step, options.warmup)
+        factor = learning_rate_factor(share, self.step, options.warmup, options.flat_share)
         for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = rate * factor
@@ -265,15 +265,19 @@ class Trainer:
 
     def check_recipe(self, earlier: dict[str, Any], seen: int) -> None:
         """Stops unless the run so far would have been the same under the recipe of today."""
-        free = {"tokens": 0, "evaluations": 0}
-        if {**earlier, **free} != {**self.recipe, **free}:
+        now = self.recipe
+        free = dict.fromkeys(("tokens", "flat_share", "evaluations"))
+        if {**earlier, **free} != {**now, **free}:
             raise SystemExit(f"--resume: the checkpoint was made with {earlier}")
-        before, now = earlier["tokens"], self.recipe["tokens"]
-        fixed = min(before, now) * min(FLAT_SHARE, 1 - self.options.long_share)
-        if before != now and seen > fixed:
+        same = all(earlier[key] == now[key] for key in ("tokens", "flat_share"))
+        steady = min(
+            recipe["tokens"] * min(recipe["flat_share"], 1 - recipe["long_share"])
+            for recipe in (earlier, now)
+        )
+        if not same and seen - now["batch"] > steady:
             raise SystemExit(
-                f"--resume: {seen} tokens are done, so that --tokens must stay {before:.0f}; it "
-                f"can change while the learning rate and the context are those of the start"
+                f"--resume: after {seen} tokens of {earlier['tokens']:.0f} the schedule cannot "
+                "change; it can while the learning rate and the context are those of the start"
             )
 
 
