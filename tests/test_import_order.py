@@ -39,6 +39,7 @@ ROOMS = [
     "sequences",
     "generate",
     "score",
+    "embed",
     "model",
     "",  # hyena_cpu itself
     "progress",
