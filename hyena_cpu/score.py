@@ -101,19 +101,20 @@ class Row:
     status: str = "ok"
 
 
-COLUMNS = (
-    "index",
-    "id",
-    "length",
-    "n_scored",
-    "logprob_sum",
-    "logprob_mean",
-    "perplexity",
-    "strand",
-    "n_case_folded",
-    "n_ambiguous",
-    "status",
-)
+COLUMNS: dict[str, type] = {
+    "index": int,
+    "id": str,
+    "length": int,
+    "n_scored": int,
+    "logprob_sum": float,
+    "logprob_mean": float,
+    "perplexity": float,
+    "strand": str,
+    "n_case_folded": int,
+    "n_ambiguous": int,
+    "status": str,
+}
+TEXT_COLUMNS = {**COLUMNS, "bits_per_byte": float}
 
 
 def score(
@@ -226,7 +227,7 @@ def score_text(model: Model, text: bytes, setup: Setup, name: str) -> Row:
 
 
 def values(row: Row) -> dict[str, int | float | str | None]:
-    """The row by column name: COLUMNS in order, then bits_per_byte."""
+    """The row by column name: TEXT_COLUMNS in order."""
     return {
         "index": row.index,
         "id": row.id,

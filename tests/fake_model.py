@@ -66,6 +66,7 @@ class FakeModel:
         self.vocab_size, self.max_length = vocab_size, max_length
         self.generation = generation or {}
         self.name, self.num_parameters, self.numerics = "fake", 0, {"dtype": "none"}
+        self.fingerprint = "fake"
         self.notes: list[str] = []
         self.calls: list[str] = []
         self._script, self._begin = script, prompt_length

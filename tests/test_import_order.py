@@ -12,6 +12,8 @@ PACKAGE = Path(hyena_cpu.__file__).parent
 # From the bottom up; a room may import from any room named before it.
 ROOMS = [
     "errors",
+    "streams",
+    "tables",
     "config",
     "config_json",
     "kernels",

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115  for as long as the process lasts
         code = _run(arguments)
     except BrokenPipeError:
-        from .output import silence_stdout
+        from ..streams import silence_stdout
 
         silence_stdout()
         return 0

@@ -76,11 +76,15 @@ def add_log_options(parser: Parser) -> None:
     flag_pair(group, "--color", help="colour (default: on a terminal, unless NO_COLOR is set)")
 
 
-def add_prompt_options(parser: Parser) -> Any:
+def add_prompt_options(parser: Parser, *, fasta: bool = False) -> Any:
+    """Where the input comes from; `fasta`: a FASTA file is a choice too."""
     group = parser.add_argument_group("prompt (exactly one)")
     group.add_argument("text", nargs="?", metavar="PROMPT", help="the prompt itself")
     group.add_argument("-p", "--prompt", help="the same as an option")
     group.add_argument("-f", "--file", metavar="FILE", help="a file's bytes; - is standard input")
+    if fasta:
+        help = "FASTA, plain or gzip; - is standard input"
+        group.add_argument("--fasta", metavar="FILE", help=help)
     flag_pair(
         group,
         "--strip-newline",

@@ -4,76 +4,70 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..progress import Progress
 from .common import (
     Parser,
     UsageError,
-    add_dna_options,
     add_log_options,
     add_model_options,
-    add_output_options,
     add_prompt_options,
     exactly_one,
     flag_pair,
     has_dna_tokenizer,
     load_model,
     log,
-    output_format,
     read_input,
-    source,
     usage_errors,
     whole,
 )
-from .output import Output, to_json
+from .records import add_sequence_options, dna_policy, read_records
+from .tables import add_table_options, open_table, table_form, table_settings
 
 if TYPE_CHECKING:
     from ..model import Model
     from ..score import Row, Setup
+    from ..tables import TableWriter
 
-FORMATS = ("tsv", "json", "jsonl")
 DNA_OPTIONS = ("case", "special", "ambiguous", "rna", "strict", "strand")
+SCORING = ("window", "stride", "bos", "style")
+INPUT = ("text", "prompt", "file", "fasta", "strip_newline")
 
 
 def parser() -> Parser:
     """Options of the command."""
     p = Parser("score", "Prints how likely the model finds a text, or each record of a FASTA file.")
-    group = add_prompt_options(p)
-    group.add_argument("--fasta", metavar="FILE", help="FASTA, plain or gzip; - is standard input")
-    dna = p.add_argument_group("DNA")
-    add_dna_options(dna)
-    dna.add_argument(
-        "--ambiguous", choices=("n", "keep", "error"), help="IUPAC codes (default: by model)"
-    )
-    dna.add_argument("--rna", choices=("convert", "error", "keep"), help="U (default: convert)")
-    dna.add_argument("--strand", choices=("fwd", "rc", "both"), help="default: fwd")
-    flag_pair(dna, "--strict", help="empty records and repeated ids are errors")
+    add_prompt_options(p, fasta=True)
+    add_sequence_options(p)
     how = p.add_argument_group("scoring")
     how.add_argument("--window", type=whole(2), metavar="N", help="tokens seen at once")
     how.add_argument("--stride", type=whole(1), metavar="N", help="tokens scored per window")
     flag_pair(how, "--bos", default=False, help="begin token before every window")
     how.add_argument("--style", metavar="NAME", help="style token before every window")
     add_model_options(p)
-    add_output_options(p, FORMATS)
+    add_table_options(p)
     add_log_options(p)
     return p
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command. 4 if a record could not be scored; its row says why."""
+    from ..score import COLUMNS, TEXT_COLUMNS
+
     exactly_one(args, "text", "prompt", "file", "fasta")
-    form = output_format(args, "tsv")
+    table_form(args)
     with Progress("loading", enabled=args.progress) as progress:
         model = load_model(args, progress.update)
     model.on_progress = None
     text = args.fasta is None and not has_dna_tokenizer(model)
     rows = _text_rows(args, model) if text else _dna_rows(args, model)
+    settings = table_settings(args, model, *INPUT, *DNA_OPTIONS, *SCORING)
     with (
-        Output(args.output) as out,
+        open_table(args, TEXT_COLUMNS if text else COLUMNS, settings) as table,
         Progress("records scored", enabled=args.progress) as progress,
     ):
-        failed = _write(out, rows, form, progress, text=text)
+        failed = _write(table, rows, progress)
     if failed:
         log.error("%d of the records could not be scored: their status says why", failed)
     return 4 if failed else 0
@@ -92,27 +86,9 @@ def _text_rows(args: argparse.Namespace, model: Model) -> Iterator[Row]:
 
 def _dna_rows(args: argparse.Namespace, model: Model) -> Iterator[Row]:
     from ..score import score_fasta
-    from ..sequences import DnaPolicy, Record, read_fasta
 
-    dna_model = has_dna_tokenizer(model)
-    if args.special is not None and not dna_model:
-        raise UsageError(f"--special acts on DNA only, and {model.name} has no DNA tokenizer")
-    if args.strip_newline is not None:
-        raise UsageError(
-            "--strip-newline has no effect on sequences: white space is no part of one"
-        )
-    if args.fasta is not None:
-        records = read_fasta(source(args.fasta), strict=bool(args.strict))
-    elif args.strict is not None:
-        raise UsageError("--strict acts on FASTA only")
-    else:
-        data, name = read_input(args, strip_newline=True)
-        records = iter([Record(0, name, "".join(data.decode("latin-1").split()))])
-    policy = DnaPolicy(
-        args.case or "upper",
-        args.ambiguous or ("n" if dna_model else "keep"),
-        args.rna or "convert",
-    )
+    records = read_records(args, model)
+    policy = dna_policy(args, model)
     return score_fasta(model, records, _setup(args, model), policy, args.strand or "fwd")
 
 
@@ -125,32 +101,13 @@ def _setup(args: argparse.Namespace, model: Model) -> Setup:
     return setup
 
 
-def _write(out: Output, rows: Iterator[Row], form: str, progress: Progress, *, text: bool) -> int:
-    """Prints the table and returns how many rows failed. Texts get a last column bits_per_byte."""
-    from ..score import COLUMNS, values
+def _write(table: TableWriter, rows: Iterator[Row], progress: Progress) -> int:
+    """Writes the rows after those that are there already; returns how many rows failed."""
+    from ..score import values
 
-    columns = (*COLUMNS, "bits_per_byte") if text else COLUMNS
-    failed = 0
-    objects: list[dict[str, Any]] = []
-    for done, row in enumerate(rows, 1):
-        if done == 1 and form == "tsv":
-            out.write("\t".join(columns) + "\n")
-        failed += row.status != "ok"
-        named = {name: values(row)[name] for name in columns}
-        if form == "tsv":
-            out.write("\t".join(_cell(value) for value in named.values()) + "\n")
-        elif form == "jsonl":
-            out.write(to_json(named))
-        else:
-            objects.append(named)
-        progress.update(done, 0)
-    if form == "json":
-        out.write(to_json(objects))
-    return failed
-
-
-def _cell(value: Any) -> str:
-    """A table cell: NA for nothing, ten digits of a float, never a tab or line end in a text."""
-    if value is None:
-        return "NA"
-    return f"{value:.10g}" if isinstance(value, float) else " ".join(str(value).split())
+    for index, row in enumerate(rows):
+        if index >= table.done:
+            named = {name: [value] for name, value in values(row).items() if name in table.columns}
+            table.write(named, failed=row.status != "ok")
+        progress.update(index + 1, 0)
+    return table.failed
