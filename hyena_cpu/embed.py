@@ -8,6 +8,7 @@ Shapes: T tokens, D width.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -16,11 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import planner, pooling
-from .errors import InputError, LimitError, NumericError
+from .errors import HyenaError, InputError, LimitError, NumericError
 from .sequences import DnaPolicy, Record, clean, reverse_complement
 from .tokenizers.dna import add_special
 
 if TYPE_CHECKING:
+    from .arrays import Arrays
     from .model import Model
 
 Floats = NDArray[np.float32]
@@ -36,14 +38,19 @@ GROUP_TOKENS = 1 << 16  # short sequences that are computed together have so man
 class Item:
     """One sequence to embed. `length` counts letters (bytes of a text), `ids` are its T tokens.
 
-    A sequence that cannot be embedded has no ids; `status` is ok or the sentence that says why.
+    A sequence that cannot be embedded has no ids, but the error that says why.
     """
 
     index: int
     id: str
     length: int
     ids: Ids | None
-    status: str = "ok"
+    error: HyenaError | None = None
+
+    @property
+    def status(self) -> str:
+        """What tables say of it: ok, or what is wrong."""
+        return "ok" if self.error is None else f"error: {self.error}"
 
 
 def embed(
@@ -107,7 +114,7 @@ def prepared(
             ids = checked(model, ids if special is None else add_special(ids, special))
             yield Item(record.index, record.id, length, ids)
         except (InputError, LimitError) as error:
-            yield Item(record.index, record.id, length, None, f"error: {error}")
+            yield Item(record.index, record.id, length, None, error)
 
 
 def embedded(
@@ -117,7 +124,7 @@ def embedded(
 
     Blocks float32 [n, D] are computed as they are taken: take those of one item before the next.
     """
-    for group in _groups(items, group_tokens(model)):
+    for group in grouped(items, group_tokens(model)):
         hidden = _hidden(model, [item.ids for item in group if item.ids is not None], layer)
         for item in group:
             if item.ids is None:
@@ -125,6 +132,34 @@ def embedded(
                 continue
             blocks = _finite(next(hidden), model, item)
             yield item, blocks if pool is None else _pooled(blocks, pool)
+
+
+def save(
+    model: Model, items: Iterator[Item], arrays: Arrays, layer: int = -1, pool: Pool | None = "mean"
+) -> Iterator[Item]:
+    """Writes the items that `arrays` lacks; each comes back once it is written.
+
+    Errors are those of `embed`, but an item that has one itself is written as failed.
+    """
+    for item in itertools.islice(items, arrays.done):
+        arrays.skip(item)
+        yield item
+    for item, blocks in embedded(model, items, layer, pool):
+        arrays.put(item, blocks)
+        yield item
+
+
+def largest(model: Model, items: Iterable[Item]) -> planner.Plan:
+    """Memory of the largest call that `embedded` makes for these items; none if all fail."""
+    tokens, several = 0, False
+    for group in grouped(items, group_tokens(model)):
+        lengths = [len(item.ids) for item in group if item.ids is not None]
+        if sum(lengths) > tokens:
+            tokens, several = sum(lengths), len(lengths) > 1
+    if not tokens:
+        return planner.Plan(())
+    held = 4 * model.config.d_model * tokens if several else 0
+    return planner.Plan((*planner.plan(model, tokens).rows, ("hidden states", held)))
 
 
 def group_tokens(model: Model) -> int:
@@ -137,11 +172,7 @@ def group_tokens(model: Model) -> int:
     return tokens
 
 
-def _tokens(model: Model, text: str | bytes | ArrayLike) -> ArrayLike:
-    return model.tokenizer.encode(text) if isinstance(text, str | bytes) else text
-
-
-def _groups(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
+def grouped(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
     """Consecutive items of at most `limit` tokens together; a longer one is alone."""
     group: list[Item] = []
     tokens = 0
@@ -154,6 +185,10 @@ def _groups(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
         tokens += length
     if group:
         yield group
+
+
+def _tokens(model: Model, text: str | bytes | ArrayLike) -> ArrayLike:
+    return model.tokenizer.encode(text) if isinstance(text, str | bytes) else text
 
 
 def _hidden(model: Model, sequences: list[Ids], layer: int) -> Iterator[Iterator[Floats]]:

@@ -37,7 +37,7 @@ def dna() -> Model:
 
 def items(*sequences: np.ndarray | None) -> Iterator[Item]:
     for i, ids in enumerate(sequences):
-        yield Item(i, f"r{i}", 0, ids, "ok" if ids is not None else "error: no")
+        yield Item(i, f"r{i}", 0, ids, None if ids is not None else InputError("no"))
 
 
 def rows(m: Model, *sequences: np.ndarray | None, **options: object) -> list[np.ndarray]:

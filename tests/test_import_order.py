@@ -42,6 +42,7 @@ ROOMS = [
     "generate",
     "score",
     "embed",
+    "arrays",
     "model",
     "",  # hyena_cpu itself
     "progress",

@@ -116,7 +116,7 @@ class FileSink:
         with write_errors(self._target):  # a torn record is cut off
             os.ftruncate(self._fd, self.whole.size)
             tail = self._lines.tail(empty=self.whole.size == len(self._lines.head))
-            _write_at(self._fd, tail, self.whole.size)
+            write_at(self._fd, tail, self.whole.size)
         return self.whole
 
     def finish(self) -> None:
@@ -136,12 +136,13 @@ class FileSink:
 
     def _spill(self) -> None:
         with write_errors(self._target):
-            _write_at(self._fd, self._held, self._at)
+            write_at(self._fd, self._held, self._at)
         after = self._at + len(self._held)
         self._at, self._held = after, bytearray()
 
 
-def _write_at(descriptor: int, data: bytes | bytearray, at: int) -> None:
+def write_at(descriptor: int, data: bytes | bytearray | memoryview, at: int) -> None:
+    """All of the data to the file, from byte `at` on."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, at)

@@ -1,4 +1,7 @@
-"""parquet, through pyarrow: int64, float64 and string columns, null for what is missing."""
+"""parquet, through pyarrow: columns of int64, float64, string, or lists of `width` float32.
+
+What is missing is null; vectors are stored as they are.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import InputError
 from ..streams import write_errors
-from .rows import Column, Types, Whole, cells
+from .rows import Column, Kind, Types, Vector, Whole, cells
 
 if TYPE_CHECKING:
     import pyarrow
@@ -27,8 +32,7 @@ class ParquetSink:
         pa, _ = _modules()
         self._part, self._target = part, target
         self._temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        kinds = {int: pa.int64(), float: pa.float64(), str: pa.string()}
-        self._schema = pa.schema([(name, kinds[kind]) for name, kind in types.items()])
+        self._schema = pa.schema([(name, _type(kind)) for name, kind in types.items()])
         self._held: list[Any] = []  # pyarrow record batches
         self._held_rows = 0
         self._rows = 0  # of everything added
@@ -43,10 +47,7 @@ class ParquetSink:
 
     def add(self, columns: dict[str, Column], n: int, end: Whole | None) -> None:
         pa, _ = _modules()
-        arrays = [
-            pa.array(cells(columns[field.name]), field.type, from_pandas=False)
-            for field in self._schema
-        ]
+        arrays = [_array(columns[field.name], field.type) for field in self._schema]
         self._hold(pa.record_batch(arrays, schema=self._schema), n)
         if end is not None:
             self._marks.append((self._rows, end))
@@ -123,6 +124,21 @@ class ParquetSink:
     def _open(self, path: Path) -> Any:
         _, pq = _modules()
         return pq.ParquetWriter(path, self._schema, compression="zstd")
+
+
+def _type(kind: Kind) -> Any:
+    pa, _ = _modules()
+    if isinstance(kind, Vector):
+        return pa.list_(pa.float32(), kind.width)
+    return {int: pa.int64(), float: pa.float64(), str: pa.string()}[kind]
+
+
+def _array(column: Column, kind: Any) -> Any:
+    pa, _ = _modules()
+    if pa.types.is_fixed_size_list(kind):
+        numbers = np.ascontiguousarray(column, np.float32).ravel()
+        return pa.FixedSizeListArray.from_arrays(pa.array(numbers), type=kind)
+    return pa.array(cells(column), kind, from_pandas=False)
 
 
 def _batches(path: Path) -> Iterator[Any]:
