@@ -93,22 +93,29 @@ void convolve(const GatedConv& job, const TileView& taps, std::int64_t g, int la
 
 }  // namespace
 
-void direct_conv(const GatedConv& job, const TileView& taps, int threads) {
-  const std::int64_t S = job.z.length, pieces = job.z.groups;
-  const std::int64_t first = std::max<std::int64_t>(0, job.start - taps.length + 1);  // oldest row needed
-  const int team = worth((S - job.start) * std::min(S, taps.length) * pieces * kTile, threads);
+void direct_conv(const GatedConvs& jobs, const TileView& taps, int threads) {
+  const auto count = static_cast<std::int64_t>(jobs.size()), pieces = count * taps.groups;
+  // Rows of w that a job needs: from the oldest that its first output sees.
+  const auto first = [&](const GatedConv& job) { return std::max<std::int64_t>(0, job.start - taps.length + 1); };
+  std::int64_t products = 0, most = -1;
+  for (const GatedConv& job : jobs) {
+    products += (job.z.length - job.start) * std::min(job.z.length, taps.length) * taps.groups * kTile;
+    if (job.pre.data != nullptr) most = std::max(most, job.z.length - first(job));
+  }
+  const int team = worth(products, threads);
   std::vector<AlignedArray<float>> gated;
-  if (job.pre.data != nullptr)
-    for (int i = 0; i < workers(pieces, team); i++) gated.push_back(aligned_array<float>((S - first) * kTile));
-  parallel_for(pieces, team, [&](std::int64_t g, int worker) {
+  for (int i = 0; most >= 0 && i < workers(pieces, team); i++) gated.push_back(aligned_array<float>(most * kTile));
+  parallel_for(pieces, team, [&](std::int64_t piece, int worker) {
+    const GatedConv& job = jobs[static_cast<std::size_t>(piece % count)];
+    const std::int64_t g = piece / count, begin = first(job);
     const float* w = job.z.group(g);
     if (job.pre.data != nullptr) {
-      float* rows = gated[worker].get();
+      float* rows = gated[static_cast<std::size_t>(worker)].get();
       for (int lane = 0; lane < kTile; lane += kLanes) {
-        const GatedLanes<kLanes> gated(job, g, lane);
-        for (std::int64_t t = first; t < S; t++) store(rows + (t - first) * kTile + lane, gated.input(t));
+        const GatedLanes<kLanes> lanes(job, g, lane);
+        for (std::int64_t t = begin; t < job.z.length; t++) store(rows + (t - begin) * kTile + lane, lanes.input(t));
       }
-      w = rows - first * kTile;
+      w = rows - begin * kTile;
     }
     for (int lane = 0; lane < kTile; lane += kLanes) convolve(job, taps, g, lane, w + lane);
   });

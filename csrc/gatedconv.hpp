@@ -1,6 +1,8 @@
 // What both convolution kernels compute, whichever way they sum.
 #pragma once
 
+#include <vector>
+
 #include "tiles.hpp"
 
 namespace hyena {
@@ -14,6 +16,17 @@ struct GatedConv {
   const float* skip;
   TileView pre, post, out;
 };
+
+/// The jobs of one convolution for sequences that lie in the same tiles.
+using GatedConvs = std::vector<GatedConv>;
+
+/// The job of rows [begin, end) alone, a sequence by themselves; job.start is 0.
+inline GatedConv cut(const GatedConv& job, std::int64_t begin, std::int64_t end) {
+  const auto rows = [=](const TileView& z) {
+    return TileView{z.data == nullptr ? nullptr : z.data + begin * kTile, z.groups, end - begin, z.stride};
+  };
+  return {rows(job.z), 0, job.skip, rows(job.pre), rows(job.post), rows(job.out)};
+}
 
 /// Lanes [lane, lane + L) of group g of such a job. Pointers are kept by value: read through the job
 /// they would be loaded again after every store.

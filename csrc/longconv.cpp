@@ -22,14 +22,14 @@ constexpr bool by_channel(std::int64_t size) { return size >= (kLanes == 16 ? 1 
 std::int64_t whole_vectors(std::int64_t length) { return (length + kLanes - 1) / kLanes * kLanes; }
 std::int64_t channel_stride(std::int64_t length) { return whole_vectors(length) + kTile; }
 
-/// channels [kLanes, stride] = the rows row(t) for t < length, then zeros to whole vectors.
+/// channels [kLanes, stride] = the rows row(t) for t in [begin, end), then zeros to whole vectors.
 template <class Row>
-void unpack(std::int64_t length, Row row, float* channels, std::int64_t stride) {
-  for (std::int64_t t = 0; t < length; t += kLanes) {
+void unpack(std::int64_t begin, std::int64_t end, Row row, float* channels, std::int64_t stride) {
+  for (std::int64_t t = begin; t < end; t += kLanes) {
     vf square[kLanes];
-    const bool whole = t + kLanes <= length;
+    const bool whole = t + kLanes <= end;
 #pragma GCC unroll 16
-    for (int r = 0; r < kLanes; r++) square[r] = whole || t + r < length ? row(t + r) : vf{};
+    for (int r = 0; r < kLanes; r++) square[r] = whole || t + r < end ? row(t + r) : vf{};
     transpose<kLanes>(square);
 #pragma GCC unroll 16
     for (int c = 0; c < kLanes; c++) store(channels + c * stride + t, square[c]);
@@ -63,27 +63,45 @@ void spectrum_by_time(const TileView& taps, const TileView& out, int threads) {
   });
 }
 
-void spectrum_by_channel(const TileView& taps, const TileView& out, int threads) {
-  const auto plan = row_plan(out.length);
-  const std::int64_t stride = channel_stride(taps.length);
-  const Scratch channels(kTile * stride, workers(out.groups, threads));
-  parallel_for(out.groups, threads, [&](std::int64_t g, int worker) {
-    float* w = channels.of(worker);
-    for (int lane = 0; lane < kTile; lane += kLanes) {
-      const float* from = taps.group(g) + lane;
-      unpack(taps.length, [=](std::int64_t t) { return load(from + t * kTile); }, w + lane * stride, stride);
-    }
-    for (int c = 0; c < kTile; c++) transform_row(*plan, w + c * stride, taps.length, out.group(g) + c * out.length);
+/// Times of one piece of a tile that is unpacked or packed, whole vectors of them.
+constexpr std::int64_t kPiece = 1 << 14;
+
+/// f(begin, end) for pieces of [0, length).
+template <class F>
+void for_pieces(std::int64_t length, int threads, F f) {
+  parallel_for((length + kPiece - 1) / kPiece, threads, [&](std::int64_t piece, int) {
+    f(piece * kPiece, std::min((piece + 1) * kPiece, length));
   });
 }
 
-void conv_by_time(const GatedConv& job, const TileView& spectrum, int threads) {
+// Threads share one tile of 16 channels after the other: a tile of a million rows is 64 MiB.
+void spectrum_by_channel(const TileView& taps, const TileView& out, int threads) {
+  const auto plan = row_plan(out.length);
+  const std::int64_t stride = channel_stride(taps.length);
+  const Scratch channels(kTile * stride, 1);
+  float* const w = channels.of(0);
+  for (std::int64_t g = 0; g < out.groups; g++) {
+    for_pieces(taps.length, threads, [&](std::int64_t begin, std::int64_t end) {
+      for (int lane = 0; lane < kTile; lane += kLanes) {
+        const float* from = taps.group(g) + lane;
+        unpack(begin, end, [=](std::int64_t t) { return load(from + t * kTile); }, w + lane * stride, stride);
+      }
+    });
+    parallel_for(kTile, threads, [&](std::int64_t c, int) {
+      transform_row(*plan, w + c * stride, taps.length, out.group(g) + c * out.length);
+    });
+  }
+}
+
+void conv_by_time(const GatedConvs& jobs, const TileView& spectrum, int threads) {
   constexpr int L = kLanes, parts = kTile / L;
   const auto plan = modular_plan(spectrum.length, 1);
-  const std::int64_t pieces = job.z.groups * parts;
+  const std::int64_t count = static_cast<std::int64_t>(jobs.size()), pieces = count * spectrum.groups * parts;
   const Scratch rows(2 * L * plan->rows(), workers(pieces, threads));
   parallel_for(pieces, threads, [&](std::int64_t piece, int worker) {
-    const std::int64_t g = piece / parts, part = piece % parts;
+    // One filter after the other, while its spectrum is in the cache.
+    const GatedConv& job = jobs[static_cast<std::size_t>(piece % count)];
+    const std::int64_t g = piece / count / parts, part = piece / count % parts;
     const GatedLanes<L> lanes(job, g, static_cast<int>(part) * L);
     modular_product<L>(
         *plan, ChannelLeaf<L>{*plan}, rows.of(worker), spectrum.group(g) + part * spectrum.length * L, job.z.length,
@@ -96,25 +114,29 @@ void conv_by_time(const GatedConv& job, const TileView& spectrum, int threads) {
 void conv_by_channel(const GatedConv& job, const TileView& spectrum, int threads) {
   const auto plan = row_plan(spectrum.length);
   const std::int64_t S = job.z.length, stride = channel_stride(S);
-  const int team = workers(job.z.groups, threads);
-  const Scratch channels(kTile * stride, team), rows(spectrum.length, team);
-  parallel_for(job.z.groups, threads, [&](std::int64_t g, int worker) {
-    float* w = channels.of(worker);
-    for (int lane = 0; lane < kTile; lane += kLanes) {
-      const GatedLanes<kLanes> lanes(job, g, lane);
-      unpack(S, [=](std::int64_t t) { return lanes.input(t); }, w + lane * stride, stride);
-    }
-    for (int c = 0; c < kTile; c++) {
+  const Scratch channels(kTile * stride, 1), rows(spectrum.length, workers(kTile, threads));
+  float* const w = channels.of(0);
+  for (std::int64_t g = 0; g < job.z.groups; g++) {
+    for_pieces(S, threads, [&](std::int64_t begin, std::int64_t end) {
+      for (int lane = 0; lane < kTile; lane += kLanes) {
+        const GatedLanes<kLanes> lanes(job, g, lane);
+        unpack(begin, end, [=](std::int64_t t) { return lanes.input(t); }, w + lane * stride, stride);
+      }
+    });
+    parallel_for(kTile, threads, [&](std::int64_t c, int worker) {
       float* row = w + c * stride;
       const float skip = job.skip == nullptr ? 0.0f : job.skip[g * kTile + c];
       const GatedRow whole{row, nullptr, nullptr, skip, row, job.start, whole_vectors(S)};
       convolve_row(*plan, whole, spectrum.group(g) + c * spectrum.length, rows.of(worker));
-    }
-    for (int lane = 0; lane < kTile; lane += kLanes) {
-      const GatedLanes<kLanes> lanes(job, g, lane);
-      pack(w + lane * stride, stride, job.start, S, [=](std::int64_t t, vf y) { lanes.gate(t, y); });
-    }
-  });
+    });
+    for_pieces(S, threads, [&](std::int64_t begin, std::int64_t end) {
+      for (int lane = 0; lane < kTile; lane += kLanes) {
+        const GatedLanes<kLanes> lanes(job, g, lane);
+        pack(w + lane * stride, stride, std::max(begin, job.start), end,
+             [=](std::int64_t t, vf y) { lanes.gate(t, y); });
+      }
+    });
+  }
 }
 
 }  // namespace
@@ -124,7 +146,12 @@ void spectrum(const TileView& taps, const TileView& out, int threads) {
 }
 
 void long_conv(const GatedConv& job, const TileView& spectrum, int threads) {
-  by_channel(spectrum.length) ? conv_by_channel(job, spectrum, threads) : conv_by_time(job, spectrum, threads);
+  long_conv(GatedConvs{job}, spectrum, threads);
+}
+
+void long_conv(const GatedConvs& jobs, const TileView& spectrum, int threads) {
+  if (!by_channel(spectrum.length)) return conv_by_time(jobs, spectrum, threads);
+  for (const GatedConv& job : jobs) conv_by_channel(job, spectrum, threads);
 }
 
 std::int64_t conv_plan(std::int64_t added, std::int64_t history, std::int64_t taps) {

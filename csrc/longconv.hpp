@@ -17,6 +17,8 @@ void spectrum(const TileView& taps, const TileView& out, int threads);
 /// what reaches past M comes back at the start with its sign turned. out may be the very rows of
 /// z, pre or post. Throws std::bad_alloc.
 void long_conv(const GatedConv& job, const TileView& spectrum, int threads);
+/// The same for several sequences, none of which shares rows with another.
+void long_conv(const GatedConvs& jobs, const TileView& spectrum, int threads);
 
 /// How to convolve `added` tokens that follow `history` ones with `taps` taps: 0 for direct sums,
 /// else the smallest size of long_conv whose wrap-around misses the new outputs; -1 if no

@@ -45,26 +45,40 @@ void part_tile(const ShortConv& job, std::int64_t channel, int width, std::int64
   }
 }
 
-/// Rows [begin, end) of the `width` channels from `channel` on, into tile rows at `to`.
-void filter(const ShortConv& job, std::int64_t channel, int width, std::int64_t begin, std::int64_t end, float* to) {
+void tile_row(const ShortConv& job, std::int64_t channel, int width, std::int64_t t, float* to) {
+  width == kTile ? whole_tile(job, channel, t, to) : part_tile(job, channel, width, t, to);
+}
+
+/// Rows [begin, end) of group g of one part, into tile rows at `to`.
+void filter(const ShortConv& job, std::int64_t part, std::int64_t g, std::int64_t begin, std::int64_t end, float* to) {
+  const std::int64_t D = job.x.cols / job.parts, channel = part * D + g * kTile;
+  for (std::int64_t t = begin; t < end; t++) tile_row(job, channel, tile_width(D, g), t, to + t * kTile);
+}
+
+/// The same of the last part times the one before it.
+void filter_product(const ShortConv& job, std::int64_t g, std::int64_t begin, std::int64_t end, float* to) {
+  const std::int64_t D = job.x.cols / job.parts, channel = (job.parts - 1) * D + g * kTile;
+  alignas(4 * kTile) float gate[kTile];
   for (std::int64_t t = begin; t < end; t++) {
-    if (width == kTile)
-      whole_tile(job, channel, t, to + t * kTile);
-    else
-      part_tile(job, channel, width, t, to + t * kTile);
+    float* row = to + t * kTile;
+    tile_row(job, channel - D, tile_width(D, g), t, gate);
+    tile_row(job, channel, tile_width(D, g), t, row);
+    for (int i = 0; i < kTile; i += kLanes) store(row + i, load(gate + i) * load(row + i));
   }
 }
 
 }  // namespace
 
 void short_conv(const ShortConv& job, int threads) {
-  const std::int64_t D = job.x.cols / job.parts, G = tile_groups(D), T = job.x.rows;
+  const std::int64_t G = tile_groups(job.x.cols / job.parts), T = job.x.rows;
+  const std::int64_t alone = job.product.data == nullptr ? job.parts : job.parts - 2;
   const std::int64_t work = T * job.x.cols * job.short_taps;
   parallel_for((T + kRows - 1) / kRows, worth(work, threads), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, T);
-    for (std::int64_t p = 0; p < job.parts; p++)
-      for (std::int64_t g = 0; g < G; g++)
-        filter(job, p * D + g * kTile, tile_width(D, g), begin, end, job.out.group(p * G + g));
+    for (std::int64_t p = 0; p < alone; p++)
+      for (std::int64_t g = 0; g < G; g++) filter(job, p, g, begin, end, job.out.group(p * G + g));
+    if (alone == job.parts) return;
+    for (std::int64_t g = 0; g < G; g++) filter_product(job, g, begin, end, job.product.group(g));
   });
 }
 

@@ -7,13 +7,15 @@ namespace hyena {
 
 /// out[p, c / 16, t, c % 16] = bias[i] + sum_k taps[k, i] x[t - K + 1 + k, i], i = p D + c, c < D.
 /// x [T, C] with C = parts * D; taps [K, C]; bias [C] or null; tail [K - 1, C] holds the inputs
-/// before x, oldest first; out is [parts * G, T, 16], part after part. One chain of fused
+/// before x, oldest first; out is [parts * G, T, 16], part after part. With product [G, T, 16] the
+/// last two parts are not in out but multiplied with each other there. One chain of fused
 /// multiply-adds in the order bias, k = 0 .. K-1, wherever a sequence is split.
 struct ShortConv {
   ConstRows x;
   const float *taps, *bias, *tail;
   std::int64_t short_taps, parts;
   TileView out;
+  TileView product;  // or data null
 };
 
 void short_conv(const ShortConv& job, int threads);

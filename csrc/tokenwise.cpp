@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "aligned.hpp"
 #include "norm.hpp"
 #include "parallel.hpp"
 
@@ -64,32 +65,80 @@ void for_blocks(std::int64_t rows, std::int64_t share, int threads, F f) {
   });
 }
 
+TileView cut(const TileView& z, std::int64_t begin, std::int64_t end) {
+  return {z.data == nullptr ? nullptr : z.data + begin * kTile, z.groups, end - begin, z.stride};
+}
+
+/// Short convolution of projected rows, sequence by sequence, with what came before each.
+class TailedConv {
+ public:
+  TailedConv(const ShortConv& job, std::int64_t channels, const Sequences& sequences, float* tails)
+      : job_(job), C_(channels), before_(job.short_taps - 1), sequences_(sequences), tails_(tails) {
+    const std::int64_t size = sequences.count * before_ * C_;
+    if (tails == nullptr) return;
+    old_ = aligned_array<float>(size);
+    std::copy_n(tails, size, old_.get());
+  }
+
+  std::int64_t before() const { return before_; }
+  /// Floats of the memory that `block` works in.
+  std::int64_t memory() const { return before_ * C_; }
+
+  /// Outputs of rows [begin, end), given the projected rows p from row `from` on.
+  void block(Rows p, std::int64_t from, std::int64_t begin, std::int64_t end, float* memory, int threads) const {
+    const std::int64_t* const offsets = sequences_.offsets;
+    std::int64_t b = std::upper_bound(offsets, offsets + sequences_.count + 1, begin) - offsets - 1;
+    for (std::int64_t t = begin; t < end; b++) {
+      const std::int64_t stop = std::min(end, offsets[b + 1]);
+      copy_tail(p, from, b, t, memory);
+      ShortConv own = job_;
+      own.tail = memory;
+      own.x = {p.row(t - from), stop - t, C_, p.stride};
+      own.out = cut(job_.out, t, stop);
+      own.product = cut(job_.product, t, stop);
+      short_conv(own, threads);
+      if (stop == offsets[b + 1] && tails_ != nullptr) copy_tail(p, from, b, stop, tails_ + b * before_ * C_);
+      t = stop;
+    }
+  }
+
+ private:
+  /// The rows of sequence b that end before row t.
+  void copy_tail(Rows p, std::int64_t from, std::int64_t b, std::int64_t t, float* to) const {
+    const std::int64_t first = sequences_.offsets[b];
+    for (std::int64_t at = t - before_; at < t; at++, to += C_) {
+      if (at >= first)
+        std::copy_n(p.row(at - from), C_, to);
+      else if (old_ != nullptr)
+        std::copy_n(old_.get() + (b * before_ + at - first + before_) * C_, C_, to);
+      else
+        std::fill_n(to, C_, 0.0f);
+    }
+  }
+
+  const ShortConv& job_;
+  const std::int64_t C_, before_;
+  const Sequences& sequences_;
+  float* const tails_;
+  AlignedArray<float> old_;
+};
+
 }  // namespace
 
-void project_conv(ConstRows x, const Dense& in, const ShortConv& job, float* tail, int threads) {
-  const std::int64_t C = in.weight->out_features(), before = job.short_taps - 1;
+void project_conv(ConstRows x, const Norm* norm, const Dense& in, const ShortConv& job, const Sequences& sequences,
+                  float* tails, int threads) {
+  const std::int64_t D = x.cols, C = in.weight->out_features();
+  const TailedConv conv(job, C, sequences, tails);
   // A block projects the rows before it, which its first outputs need, again: cheaper than waiting.
-  const std::int64_t most = std::min(x.rows, kBlock + before);
-  const auto old = aligned_array<float>(before * C);
-  std::copy_n(tail, before * C, old.get());
-  for_blocks(x.rows, scratch_size(most, C) + before * C, threads,
+  const std::int64_t most = std::min(x.rows, kBlock + conv.before());
+  const std::int64_t normed = scratch_size(most, D), projected = scratch_size(most, C);
+  for_blocks(x.rows, normed + projected + conv.memory(), threads,
              [&](std::int64_t begin, std::int64_t end, float* memory, const Products& product) {
-               const std::int64_t from = std::max<std::int64_t>(0, begin - before);
-               const Rows p = scratch_rows(memory, end - from, C);
-               product(cut(x, from, end), in, epilogue(in), p);
-               // The `before` projected rows that end before time t.
-               const auto copy_tail = [&](std::int64_t t, float* to) {
-                 for (std::int64_t at = t - before; at < t; at++, to += C)
-                   std::copy_n(at < 0 ? old.get() + (at + before) * C : p.row(at - from), C, to);
-               };
-               ShortConv own = job;
-               float* own_tail = memory + scratch_size(most, C);
-               copy_tail(begin, own_tail);
-               own.tail = own_tail;
-               own.x = {p.row(begin - from), end - begin, C, p.stride};
-               own.out = {job.out.data + begin * kTile, job.out.groups, end - begin, job.out.stride};
-               short_conv(own, product.threads);
-               if (end == x.rows) copy_tail(end, tail);
+               const std::int64_t from = std::max<std::int64_t>(0, begin - conv.before());
+               const Rows h = scratch_rows(memory, end - from, D), p = scratch_rows(memory + normed, end - from, C);
+               if (norm != nullptr) normalize(cut(x, from, end), *norm, h);
+               product(norm != nullptr ? read_only(h) : cut(x, from, end), in, epilogue(in), p);
+               conv.block(p, from, begin, end, memory + normed + projected, product.threads);
              });
 }
 

@@ -25,9 +25,17 @@ struct Dense {
 
 enum class Wide { gelu_tanh, gelu_erf, swiglu };
 
-/// job.out = short_conv(x W^T + b), x [T, D]; job.x and job.tail are not read. tail [K - 1, C] holds
-/// the projected rows before x and then the last ones of x. Throws std::bad_alloc before any work.
-void project_conv(ConstRows x, const Dense& in, const ShortConv& job, float* tail, int threads);
+/// Sequences end to end: sequence b has rows offsets[b] .. offsets[b + 1].
+struct Sequences {
+  const std::int64_t* offsets;  // [count + 1]
+  std::int64_t count;
+};
+
+/// job.out and job.product = short_conv(norm(x) W^T + b), x [T, D], of every sequence by itself; norm
+/// may be null; job.x and job.tail are not read. tails [count, K - 1, C] holds the projected rows before each sequence
+/// and then its last ones; null: zeros, and nothing is kept. Throws std::bad_alloc before any work.
+void project_conv(ConstRows x, const Norm* norm, const Dense& in, const ShortConv& job, const Sequences& sequences,
+                  float* tails, int threads);
 
 /// residual [T, D] += z W^T + b for tiles z [G, T, 16] of `in_features` channels.
 void add_tiles(const TileView& z, const Dense& out, Rows residual, int threads);

@@ -9,31 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels
-from .config import LayerConfig, MlpConfig, ModelConfig, NormConfig
+from .config import LayerConfig, MlpConfig, ModelConfig
 from .context import Context
 from .linear import Linear
 from .mixers import build_mixer
+from .norm import Norm
 from .online_taps import Convolutions
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
-
-
-class Norm:
-    """LayerNorm or RMSNorm over the width."""
-
-    def __init__(self, config: NormConfig, tensors: Tensors, name: str) -> None:
-        self.config = config
-        self.weight = tensors[f"{name}.weight"]
-        self.bias = tensors.get(f"{name}.bias")
-        self.weights = kernels.NormWeights(config.kind, self.weight, self.bias, config.eps)
-
-    def __call__(self, x: Floats, threads: int) -> Floats:
-        """x [T, D] -> [T, D]."""
-        eps = self.config.eps
-        if self.config.kind == "rmsnorm":
-            return kernels.rms_norm(x, self.weight, eps, threads=threads)
-        return kernels.layer_norm(x, self.weight, self.bias, eps, threads=threads)
 
 
 class Mlp:
@@ -74,11 +58,10 @@ class Block:
 
     def extend(self, states: Sequence[Any] | None, x: Floats, ctx: Context) -> None:
         """Adds this layer's contribution to x [T, D] in place."""
-        h = self.norm1(x, ctx.threads)
         if states is None:
-            self.mixer.whole(h, ctx, x)
+            self.mixer.whole(x, self.norm1, ctx)
         else:
-            self.mixer.extend(states, h, ctx, x)
+            self.mixer.extend(states, x, self.norm1, ctx)
         if self.mlp is not None:
             self.mlp.add_to(x, ctx.threads)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,13 @@ Floats = NDArray[np.float32]
 class Context:
     """Where each sequence lies in x [T, D], which holds their rows one after another, no padding.
 
-    offsets: B + 1 row numbers; sequence b owns rows offsets[b] .. offsets[b + 1].
+    offsets: int64 [B + 1]; sequence b owns rows offsets[b] .. offsets[b + 1].
     positions: int64 [T], the position of each row in its own sequence.
     threads: how many threads a kernel may use; never changes a result.
     compat: names of the originals' behaviours asked for (`wrap_filter`).
     """
 
-    offsets: tuple[int, ...]
+    offsets: NDArray[np.int64]
     positions: NDArray[np.int64]
     threads: int
     compat: frozenset[str] = frozenset()
@@ -33,7 +34,8 @@ class Context:
 
     def segments(self) -> Iterator[tuple[int, int, int]]:
         """(sequence, first row, row after the last) of every sequence."""
-        for b, (first, last) in enumerate(zip(self.offsets, self.offsets[1:], strict=False)):
+        rows = self.offsets.tolist()
+        for b, (first, last) in enumerate(pairwise(rows)):
             yield b, first, last
 
 
@@ -41,7 +43,7 @@ def context(
     lengths: list[int], starts: list[int], threads: int, compat: frozenset[str] = frozenset()
 ) -> Context:
     """A context for B sequences that append `lengths` rows from positions `starts` on."""
-    offsets = tuple(int(n) for n in np.concatenate(([0], np.cumsum(lengths))))
+    offsets = np.cumsum([0, *lengths], dtype=np.int64)
     positions = np.concatenate(
         [np.arange(s, s + n, dtype=np.int64) for s, n in zip(starts, lengths, strict=True)]
     )

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import kernels, planner
-from .blocks import Block, Norm
+from .blocks import Block
 from .config import ModelConfig
 from .context import Context, context
 from .errors import InputError, LimitError, ModelError
 from .ids import token_ids
 from .linear import Linear
+from .norm import Norm
 from .online_taps import Convolutions
 from .pooling import pooled
 from .state import State

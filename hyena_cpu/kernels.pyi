@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _F = NDArray[np.float32]
+_I = NDArray[np.int64]
 _D = NDArray[np.float64]
 
 module: ModuleType
@@ -37,6 +38,7 @@ def long_conv(
     post: _F | None = None,
     out: _F | None = None,
     *,
+    spans: _I | None = None,
     threads: int = 1,
 ) -> _F: ...
 def row_spectrum(taps: _F, size: int, *, threads: int = 1) -> _F: ...
@@ -60,6 +62,7 @@ def direct_conv(
     post: _F | None = None,
     out: _F | None = None,
     *,
+    spans: _I | None = None,
     threads: int = 1,
 ) -> _F: ...
 def short_conv(
@@ -186,15 +189,17 @@ class NormWeights:
 
 def project_conv(
     x: _F,
+    norm: NormWeights | None,
     packed: PackedLinear,
     bias: _F | None,
     taps: _F,
     short_bias: _F | None,
-    tail: _F,
+    tails: _F | None,
+    offsets: _I,
     parts: int,
     *,
     threads: int = 1,
-) -> _F: ...
+) -> tuple[_F, _F]: ...
 def add_tiles(
     residual: _F, z: _F, packed: PackedLinear, bias: _F | None, *, threads: int = 1
 ) -> None: ...

@@ -63,7 +63,6 @@ def plan(
     return Plan(
         (
             ("residual stream", row),
-            ("normalised rows", row),
             *busiest,
             *_filters(model, new, length),
             ("state", sum(b.mixer.state_bytes(length) for b in model.blocks) * batch),

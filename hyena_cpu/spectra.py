@@ -100,13 +100,48 @@ class FilterBank:
         """
         seen = z.shape[1]
         size = kernels.conv_plan(seen - start, start, self.source.taps)
-        gates = {"skip": skip, "pre": pre, "post": post}
         if size == 0:
             taps = self.taps(seen, threads)
-            return kernels.direct_conv(z, taps, start=start, threads=threads, **gates)
+            return kernels.direct_conv(
+                z, taps, start=start, skip=skip, pre=pre, post=post, threads=threads
+            )
         # Without history every sequence of this transform size can share a spectrum.
         reach = min(self.source.taps, size // 2 if start == 0 else seen)
-        return self.transform_convolve(z, start, size, reach, threads, out=out, **gates)
+        return self.transform_convolve(
+            z, start, size, reach, threads, skip=skip, pre=pre, post=post, out=out
+        )
+
+    def convolve_each(
+        self,
+        z: Floats,
+        offsets: NDArray[np.int64],
+        threads: int,
+        *,
+        skip: Floats | None = None,
+        pre: Floats | None = None,
+        post: Floats | None = None,
+    ) -> Floats:
+        """`convolve` from the start on of sequences end to end: z [G, T, 16], sequence b in rows
+        offsets[b] .. offsets[b + 1]. The bits of one at a time; z is scratch.
+        """
+        if len(offsets) == 2:
+            return self.convolve(z, 0, threads, skip=skip, pre=pre, post=post, out=z)
+        out = np.empty_like(z)
+        spans = np.stack([offsets[:-1], offsets[1:]], axis=1)
+        sizes = np.array([kernels.conv_plan(n, 0, self.source.taps) for n in np.diff(offsets)])
+        for size in np.unique(sizes).tolist():
+            own = spans[sizes == size]
+            if size == 0:
+                taps = self.taps(int(np.diff(own).max()), threads)
+                kernels.direct_conv(
+                    z, taps, skip=skip, pre=pre, post=post, out=out, spans=own, threads=threads
+                )
+            else:
+                reach = min(self.source.taps, size // 2)
+                self.transform_convolve(
+                    z, 0, size, reach, threads, skip=skip, pre=pre, post=post, out=out, spans=own
+                )
+        return out
 
     def bytes_for(self, new: int, seen: int) -> tuple[int, int]:
         """(kept, passing) bytes that `convolve` of `new` rows after `seen` - `new` others needs:
@@ -133,8 +168,12 @@ class FilterBank:
         pre: Floats | None = None,
         post: Floats | None = None,
         out: Floats | None = None,
+        spans: NDArray[np.int64] | None = None,
     ) -> Floats:
-        """`convolve` with a transform of this size and this many taps, tile block by tile block."""
+        """`convolve` with a transform of this size and this many taps, tile block by tile block.
+
+        With spans int64 [B, 2], rows [first, last) are a sequence each.
+        """
         if out is None:
             out = np.empty((self.groups, z.shape[1] - start, LANES), np.float32)
         for g0, g1, spectrum in self._spectra(size, reach, threads):
@@ -147,6 +186,7 @@ class FilterBank:
                 pre=None if pre is None else pre[cut],
                 post=None if post is None else post[cut],
                 out=out[cut],
+                spans=spans,
                 threads=threads,
             )
         return out

@@ -22,6 +22,7 @@ ROOMS = [
     "pooling",
     "context",
     "linear",
+    "norm",
     "filters",
     "longconv",
     "spectra",

@@ -118,6 +118,34 @@ def test_gates_skip_and_start(
             assert rel_l2(direct, want) <= 3e-7
 
 
+@over_threads
+@pytest.mark.parametrize("size", [0, 512, 1 << 20])  # direct sums, by time, by channel
+def test_spans_are_sequences_by_themselves(
+    kernels: ModuleType, rng: np.random.Generator, size: int, threads: int
+) -> None:
+    G, taps, skip = 2, decaying(rng, 2, 100), normal(rng, 2, 16)
+    spans = np.array([[0, 1], [1, 60], [64, 65], [65, 200], [220, 300]])
+    z, pre, post = (normal(rng, G, 300, 16) for _ in range(3))
+    spectrum = kernels.spectrum(taps, size) if size else None
+    out = np.full((G, 300, 16), 7, np.float32)
+
+    def convolve(rows: slice, to: np.ndarray, spans: np.ndarray | None = None) -> None:
+        gates = {"skip": skip, "pre": pre[:, rows], "post": post[:, rows], "out": to}
+        if spectrum is None:
+            kernels.direct_conv(z[:, rows], taps, **gates, spans=spans, threads=threads)
+        else:
+            kernels.long_conv(z[:, rows], spectrum, **gates, spans=spans, threads=threads)
+
+    convolve(slice(None), out, spans)
+    want = np.full((G, 300, 16), 7, np.float32)
+    for first, last in spans:
+        convolve(slice(first, last), want[:, first:last])
+    np.testing.assert_array_equal(out, want)
+    for wrong in ([[0, 0]], [[5, 9], [8, 12]], [[0, 301]], [[-1, 3]], [3, 4]):
+        with pytest.raises(ValueError, match="spans need to be rows"):
+            convolve(slice(None), out, np.array(wrong))
+
+
 @pytest.mark.parametrize("S", [5, 900, 9000])
 def test_bits_do_not_depend_on_threads_or_companions(
     kernels: ModuleType, rng: np.random.Generator, S: int

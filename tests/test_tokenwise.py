@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import ModuleType
 
 import numpy as np
@@ -24,22 +25,53 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
 def test_project_conv(
     kernels: ModuleType, rng: np.random.Generator, length: int, taps_count: int, threads: int
 ) -> None:
-    x = strided_rows(normal(rng, length, D))
-    weight, bias = normal(rng, 3 * D, D), normal(rng, 3 * D)
-    taps, short_bias = normal(rng, taps_count, 3 * D), normal(rng, 3 * D)
-    tail = normal(rng, taps_count - 1, 3 * D)
-    packed = kernels.PackedLinear(weight)
+    x, scale = strided_rows(normal(rng, length, D)), 1 + 0.1 * normal(rng, D)
+    weight, bias = normal(rng, 4 * D, D), normal(rng, 4 * D)
+    taps, short_bias = normal(rng, taps_count, 4 * D), normal(rng, 4 * D)
+    tail = normal(rng, taps_count - 1, 4 * D)
+    packed, norm = kernels.PackedLinear(weight), kernels.NormWeights("rmsnorm", scale, None, 1e-5)
 
-    projected = kernels.linear(x, packed, bias=bias)
-    want = kernels.short_conv(projected, taps, short_bias, tail, 3)
+    projected = kernels.linear(kernels.rms_norm(x, scale, 1e-5), packed, bias=bias)
+    want = kernels.short_conv(projected, taps, short_bias, tail, 4)
     newest = np.concatenate([tail, projected])[len(projected) :]
 
-    own_tail = tail.copy()
-    got = kernels.project_conv(x, packed, bias, taps, short_bias, own_tail, 3, threads=threads)
-    assert np.array_equal(got, want)
-    assert np.array_equal(own_tail, newest)
-    plain = reference.project_conv(x, weight, bias, taps, short_bias, tail, 3)
-    assert rel_l2(got, plain) < 1e-6
+    tails, offsets = tail[None].copy(), np.array([0, length])
+    gates, product = kernels.project_conv(
+        x, norm, packed, bias, taps, short_bias, tails, offsets, 4, threads=threads
+    )
+    assert np.array_equal(gates, want[:2])
+    assert np.array_equal(product, want[2] * want[3])
+    assert np.array_equal(tails[0], newest)
+    plain = reference.project_conv(
+        x, ("rmsnorm", scale, None, 1e-5), weight, bias, taps, short_bias, tail, 4
+    )
+    assert rel_l2(gates, plain[0]) < 1e-6
+    assert rel_l2(product, plain[1]) < 1e-6
+
+
+@over_threads
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("lengths", [[1], [1, 1, 1], [200, 1, 2, 3, 126, 128, 7], [2, 300]])
+def test_project_conv_of_sequences_is_that_of_each(
+    kernels: ModuleType, rng: np.random.Generator, lengths: list[int], kept: bool, threads: int
+) -> None:
+    x, scale, shift = normal(rng, sum(lengths), D), normal(rng, D), normal(rng, D)
+    packed = kernels.PackedLinear(normal(rng, 3 * D, D))
+    norm = kernels.NormWeights("layernorm", scale, shift, 1e-5)
+    taps, tails = normal(rng, 4, 3 * D), normal(rng, len(lengths), 3, 3 * D)
+    offsets = np.cumsum([0, *lengths])
+    together = tails.copy() if kept else None
+    gates, product = kernels.project_conv(
+        x, norm, packed, None, taps, None, together, offsets, 3, threads=threads
+    )
+    for b, (first, last) in enumerate(itertools.pairwise(offsets)):
+        own = tails[b : b + 1].copy() if kept else np.zeros((1, 3, 3 * D), np.float32)
+        alone = kernels.project_conv(
+            x[first:last], norm, packed, None, taps, None, own, np.array([0, last - first]), 3
+        )
+        assert np.array_equal(gates[:, :, first:last], alone[0])
+        assert np.array_equal(product[:, first:last], alone[1])
+        assert together is None or np.array_equal(together[b], own[0])
 
 
 @over_threads
@@ -107,7 +139,12 @@ def test_misfits_are_named(kernels: ModuleType, rng: np.random.Generator) -> Non
         kernels.add_mlp(x, norm, wide, None, "gelu_tanh", square, None)
     with pytest.raises(ValueError, match="add_tiles: z has shape"):
         kernels.add_tiles(x, normal(rng, 1, 5, 16), square, None)
+    two, one = np.array([0, 5]), np.array([0, 4])
+    taps, tails = normal(rng, 3, D), normal(rng, 1, 2, D)
     with pytest.raises(ValueError, match="no multiple of 3"):
-        kernels.project_conv(x, wide, None, normal(rng, 3, 40), None, normal(rng, 2, 40), 3)
-    with pytest.raises(ValueError, match="project_conv: tail has shape"):
-        kernels.project_conv(x, square, None, normal(rng, 3, D), None, normal(rng, 1, D), 3)
+        kernels.project_conv(x, norm, wide, None, normal(rng, 3, 40), None, None, two, 3)
+    with pytest.raises(ValueError, match="project_conv: tails has shape"):
+        kernels.project_conv(x, norm, square, None, taps, None, tails[:, :1].copy(), two, 3)
+    for offsets in (one, np.array([0, 0, 5]), np.array([1, 5]), np.array([5])):
+        with pytest.raises(ValueError, match="offsets must grow from 0 to the 5 rows"):
+            kernels.project_conv(x, norm, square, None, taps, None, None, offsets, 3)

@@ -1,4 +1,6 @@
 // Short, long and direct convolutions.
+#include <algorithm>
+
 #include "bind/tile_arrays.hpp"
 #include "directconv.hpp"
 #include "longconv.hpp"
@@ -96,17 +98,40 @@ GatedConv gated(const std::string& op, const FloatArray& z, std::int64_t start, 
   return job;
 }
 
+using MaybeSpans = std::optional<py::array_t<std::int64_t>>;
+
+/// One job for each span [first, last) of rows, or the whole one.
+GatedConvs cut_spans(const std::string& op, const GatedConv& job, const MaybeSpans& spans) {
+  if (!spans) return {job};
+  bool fits = spans->ndim() == 2 && spans->shape(1) == 2 && job.start == 0;
+  GatedConvs jobs;
+  std::int64_t free = 0;  // the first row that no span has
+  for (py::ssize_t b = 0; fits && b < spans->shape(0); b++) {
+    const std::int64_t first = spans->at(b, 0), last = spans->at(b, 1);
+    fits = free <= first && first < last && last <= job.z.length;
+    if (fits) jobs.push_back(cut(job, first, last));
+    free = last;
+  }
+  if (!fits)
+    reject(op, "spans need to be rows [first, last) of z in order, none empty, none shared, with start = 0");
+  return jobs;
+}
+
 FloatArray long_conv_py(const FloatArray& z, const FloatArray& spectrum, std::int64_t start, const MaybeArray& skip,
-                        const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out, int threads) {
+                        const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out, const MaybeSpans& spans,
+                        int threads) {
   FloatArray y;
   const GatedConv job = gated("long_conv", z, start, skip, pre, post, out, y);
+  const GatedConvs jobs = cut_spans("long_conv", job, spans);
   const TileView filter = tiles("long_conv", "spectrum", spectrum);
   check_size("long_conv", filter.length);
-  if (filter.groups != job.z.groups || filter.length < job.z.length)
+  std::int64_t longest = 0;
+  for (const GatedConv& one : jobs) longest = std::max(longest, one.z.length);
+  if (filter.groups != job.z.groups || filter.length < longest)
     reject("long_conv", "spectrum has shape " + shape_text(spectrum) + " but z has shape " + shape_text(z));
   const int team = thread_count("long_conv", threads);
   const py::gil_scoped_release release;
-  long_conv(job, filter, team);
+  long_conv(jobs, filter, team);
   return y;
 }
 
@@ -159,9 +184,11 @@ bool overlap(const TileView& a, const TileView& b) {
 }
 
 FloatArray direct_conv_py(const FloatArray& z, const FloatArray& taps, std::int64_t start, const MaybeArray& skip,
-                          const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out, int threads) {
+                          const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out,
+                          const MaybeSpans& spans, int threads) {
   FloatArray y;
   const GatedConv job = gated("direct_conv", z, start, skip, pre, post, out, y);
+  const GatedConvs jobs = cut_spans("direct_conv", job, spans);
   const TileView filter = tiles("direct_conv", "taps", taps);
   if (filter.groups != job.z.groups || filter.length < 1)
     reject("direct_conv",
@@ -169,7 +196,7 @@ FloatArray direct_conv_py(const FloatArray& z, const FloatArray& taps, std::int6
   if (overlap(job.out, job.z) || (pre && overlap(job.out, job.pre))) reject("direct_conv", "out overlaps an input");
   const int team = thread_count("direct_conv", threads);
   const py::gil_scoped_release release;
-  direct_conv(job, filter, team);
+  direct_conv(jobs, filter, team);
   return y;
 }
 
@@ -204,6 +231,7 @@ void bind_conv(py::module_& m) {
   const auto start = py::arg("start") = 0;
   const auto skip = py::arg("skip").noconvert() = py::none(), pre = py::arg("pre").noconvert() = py::none();
   const auto post = py::arg("post").noconvert() = py::none(), out = py::arg("out").noconvert() = py::none();
+  const auto spans = py::arg("spans").noconvert() = py::none();
   const auto threads = py::arg("threads") = 1;
   m.def("short_conv", &short_conv_py, py::arg("x").noconvert(), taps, py::arg("bias").noconvert(),
         py::arg("tail").noconvert(), py::arg("parts"), out, py::kw_only(), threads,
@@ -220,7 +248,7 @@ void bind_conv(py::module_& m) {
         "transform_size) and scaled for long_conv: float32 [G, size, 16] in a layout that only long_conv\n"
         "of the same build reads. Raises ValueError on wrong shapes or sizes.");
   m.def("long_conv", &long_conv_py, z, py::arg("spectrum").noconvert(), start, skip, pre, post, out, py::kw_only(),
-        threads,
+        spans, threads,
         "post * (c + skip * w) at times [start, S), where w = pre * z and c is the product of w and the\n"
         "filter behind `spectrum` modulo t^M + 1: their convolution, in which what lies beyond M comes\n"
         "back M earlier with its sign turned. float32 z, pre [G, S, 16], spectrum [G, M, 16] with M >= S,\n"
@@ -228,7 +256,8 @@ void bind_conv(py::module_& m) {
         "or post. With K taps in the spectrum the wrap-around misses [start, S) if\n"
         "M >= S - start + K - 1. A tap at lag -d (a filter that looks ahead, or one wrapped around a\n"
         "circle of any length) is stored with its sign turned as tap M - d; then M >= 2 S - 1 keeps the\n"
-        "rest out. Raises ValueError on wrong shapes.");
+        "rest out. With spans int64 [B, 2] every run of rows [first, last) is a sequence by itself, and the\n"
+        "rows of `out` between them are left as they are. Raises ValueError on wrong shapes.");
   m.def("row_spectrum", &row_spectrum_py, taps, py::arg("size"), py::kw_only(), threads,
         "As spectrum, for row_conv: taps float32 [C, K] with contiguous rows, K <= size, which 512 divides\n"
         "-> float32 [C, size]. Raises ValueError on wrong shapes or sizes.");
@@ -236,10 +265,10 @@ void bind_conv(py::module_& m) {
         "As long_conv with start = 0, channel by channel: float32 z, pre, post [C, T] with contiguous rows,\n"
         "spectrum [C, M] of row_spectrum, skip [C] -> [C, T]. `out` may be z, pre or post. Raises\n"
         "ValueError on wrong shapes.");
-  m.def("direct_conv", &direct_conv_py, z, taps, start, skip, pre, post, out, py::kw_only(), threads,
+  m.def("direct_conv", &direct_conv_py, z, taps, start, skip, pre, post, out, py::kw_only(), spans, threads,
         "As long_conv, with c[t] = sum over k < min(K, t + 1) of taps[k] * w[t - k] by direct sums, taps\n"
         "float32 [G, K, 16]. The bits of an output do not depend on start or S. `out` must not overlap z\n"
-        "or pre. Raises ValueError on wrong shapes.");
+        "or pre; spans as for long_conv. Raises ValueError on wrong shapes.");
   m.def("pocket_conv", &pocket_conv_py, z, taps, py::arg("size"),
         "The product of z and taps, float32 [G, S, 16] and [G, K, 16], modulo t^size + 1 through pocketfft,\n"
         "to check and time long_conv against. Raises ValueError on wrong shapes.");

@@ -29,13 +29,30 @@ Dense dense(const std::string& op, const char* name, const PackedLinear& weight,
   return {&weight, bias ? floats(op, name, *bias, {weight.out_features()}) : nullptr};
 }
 
-py::array project_conv_py(const FloatArray& x, const PackedLinear& packed, const MaybeArray& bias,
-                          const FloatArray& taps, const MaybeArray& short_bias, FloatArray tail, std::int64_t parts,
-                          int threads) {
+using OffsetArray = py::array_t<std::int64_t>;
+
+/// Offsets 0 = o_0 < o_1 < .. < o_B = T.
+Sequences sequences(const std::string& op, const OffsetArray& offsets, std::int64_t T) {
+  const std::int64_t count = offsets.size() - 1;
+  bool fits = offsets.ndim() == 1 && count >= 1 && (offsets.flags() & py::array::c_style);
+  fits = fits && offsets.data()[0] == 0 && offsets.data()[count] == T;
+  for (std::int64_t b = 0; fits && b < count; b++) fits = offsets.data()[b] < offsets.data()[b + 1];
+  if (!fits) reject(op, "offsets must grow from 0 to the " + std::to_string(T) + " rows of x");
+  return {offsets.data(), count};
+}
+
+py::array parts_view(const FloatArray& y, std::int64_t parts, std::int64_t G) {
+  return FloatArray({parts, G, std::int64_t{y.shape(1)}, std::int64_t{kTile}},
+                    {G * y.strides(0), y.strides(0), y.strides(1), y.strides(2)}, y.data(), y);
+}
+
+py::tuple project_conv_py(const FloatArray& x, const NormWeights* norm, const PackedLinear& packed,
+                          const MaybeArray& bias, const FloatArray& taps, const MaybeArray& short_bias,
+                          MaybeArray tails, const OffsetArray& offsets, std::int64_t parts, int threads) {
   const std::string op = "project_conv";
   const ConstRows in = rows(op, "x", x, -1, packed.in_features());
   const std::int64_t C = packed.out_features(), T = in.rows;
-  if (parts < 1 || C % parts != 0)
+  if (parts < 2 || C % parts != 0)
     reject(op, "the projection has " + std::to_string(C) + " channels, no multiple of " + std::to_string(parts));
   ShortConv job{};
   job.parts = parts;
@@ -43,19 +60,21 @@ py::array project_conv_py(const FloatArray& x, const PackedLinear& packed, const
   job.short_taps = taps.shape(0);
   if (job.short_taps < 1) reject(op, "taps has shape " + shape_text(taps) + " but needs at least one row");
   job.bias = short_bias ? floats(op, "short_bias", *short_bias, {C}) : nullptr;
-  floats(op, "tail", tail, {job.short_taps - 1, C});
-  float* tail_data = tail.mutable_data();
+  const Sequences batch = sequences(op, offsets, T);
+  if (tails) floats(op, "tails", *tails, {batch.count, job.short_taps - 1, C});
+  float* tail_data = tails ? tails->mutable_data() : nullptr;
   const std::int64_t G = tile_groups(C / parts);
-  const FloatArray y = new_tiles(parts * G, T);
-  job.out = tiles(op, "out", y, parts * G, T);
+  const FloatArray gates = new_tiles((parts - 2) * G, T), product = new_tiles(G, T);
+  job.out = tiles(op, "gates", gates, (parts - 2) * G, T);
+  job.product = tiles(op, "product", product, G, T);
+  const Norm own = norm != nullptr ? norm->norm(op, in.cols) : Norm{};
   const Dense projection = dense(op, "bias", packed, bias);
   thread_count(op, threads);
   {
     const py::gil_scoped_release release;
-    project_conv(in, projection, job, tail_data, threads);
+    project_conv(in, norm != nullptr ? &own : nullptr, projection, job, batch, tail_data, threads);
   }
-  return FloatArray({parts, G, T, std::int64_t{kTile}}, {G * y.strides(0), y.strides(0), y.strides(1), y.strides(2)},
-                    y.data(), y);
+  return py::make_tuple(parts_view(gates, parts - 2, G), product);
 }
 
 void add_tiles_py(FloatArray residual, const FloatArray& z, const PackedLinear& packed, const MaybeArray& bias,
@@ -95,21 +114,26 @@ void bind_tokenwise(py::module_& m) {
       .def(py::init(&norm_weights), py::arg("kind"), py::arg("weight").noconvert(), py::arg("bias").noconvert(),
            py::arg("eps"), "kind layernorm or rmsnorm; weight float32 [D], bias float32 [D] or None.");
 
-  m.def("project_conv", &project_conv_py, py::arg("x").noconvert(), py::arg("packed"), py::arg("bias").noconvert(),
-        py::arg("taps").noconvert(), py::arg("short_bias").noconvert(), py::arg("tail").noconvert(), py::arg("parts"),
-        py::kw_only(), py::arg("threads") = 1,
-        R"(short_conv(linear(x)) without the projection ever whole in memory; the same bits.
+  m.def("project_conv", &project_conv_py, py::arg("x").noconvert(), py::arg("norm"), py::arg("packed"),
+        py::arg("bias").noconvert(), py::arg("taps").noconvert(), py::arg("short_bias").noconvert(),
+        py::arg("tails").noconvert(), py::arg("offsets").noconvert(), py::arg("parts"), py::kw_only(),
+        py::arg("threads") = 1,
+        R"(short_conv(linear(norm(x))) of sequences end to end, never whole in memory before it is convolved; the
+bits of the kernels one by one.
 
 Args:
     x: float32 [T, D].
+    norm: NormWeights, or None: x is taken as it is.
     packed, bias: the projection to C = parts * width channels.
     taps, short_bias: float32 [K, C], and [C] or None, as for short_conv.
-    tail: float32 [K - 1, C], the projected rows before x; replaced by those before the next call.
-    parts: chunks of the projection.
+    tails: float32 [B, K - 1, C], the projected rows before each sequence, replaced by those before the
+        next call; None: sequences begin here and are not continued.
+    offsets: int64 [B + 1]; sequence b has rows offsets[b] .. offsets[b + 1].
+    parts: chunks of the projection, at least 2.
     threads: at most this many threads work.
 
 Returns:
-    tiles float32 [parts, G, T, 16].
+    the first chunks as tiles float32 [parts - 2, G, T, 16], and the last two multiplied [G, T, 16].
 
 Raises:
     ValueError: shapes that do not fit.)");

@@ -1,12 +1,12 @@
 """One file per operator that mixes a sequence; all share one verb.
 
-    mixer.extend(states, x, ctx, residual)
+    mixer.extend(states, x, norm, ctx)
 
-x [T, D] holds the new rows, sequence after sequence; `states` has one state per sequence, or is
-None when every sequence is new and none is to be continued. What the mixer makes of x is added to
-`residual` [T, D]; x itself is scratch from then on. How a sequence is cut into calls changes
-rounding only. `whole(x, ctx, residual)` is the same for complete sequences and the only form a
-mixer that is not `causal` has. `buffers` and `state_bytes` say what memory it takes.
+x [T, D] is the residual stream of the new rows, sequence after sequence; `states` has one state
+per sequence, or is None when every sequence is new and none is to be continued. What the mixer
+makes of norm(x) is added to x. How a sequence is cut into calls changes rounding only.
+`whole(x, norm, ctx)` is the same for complete sequences and the only form a mixer that is not
+`causal` has. `buffers` and `state_bytes` say what memory it takes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..config import AttentionConfig, H3ConvConfig, HyenaConfig, LongConvConfig, MixerConfig
 from ..context import Context
+from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
 from ..state import LayerState
 from .attention import Attention
@@ -37,12 +38,10 @@ class Mixer(Protocol):
     def new_state(self) -> LayerState:
         """State of a sequence that has not begun."""
 
-    def extend(
-        self, states: Sequence[Any] | None, x: Floats, ctx: Context, residual: Floats
-    ) -> None:
-        """Appends rows x [T, D] to their sequences and adds its output to residual [T, D]."""
+    def extend(self, states: Sequence[Any] | None, x: Floats, norm: Norm, ctx: Context) -> None:
+        """Appends rows norm(x), x [T, D], to their sequences and adds its output to x."""
 
-    def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
+    def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
         """The same for complete sequences, nothing remembered."""
 
     def buffers(self, length: int) -> list[tuple[str, int]]:

@@ -16,6 +16,7 @@ from .. import kernels
 from ..config import AttentionConfig
 from ..context import Context
 from ..linear import Linear
+from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
 from ..state import KEY_BLOCK, KVCache
 
@@ -45,12 +46,11 @@ class Attention:
         """An empty cache of keys and values."""
         return KVCache(self.config.heads, self.head_width, self.config.window)
 
-    def extend(
-        self, states: Sequence[KVCache] | None, x: Floats, ctx: Context, residual: Floats
-    ) -> None:
-        """Appends rows x [T, D] to their sequences and adds its output to residual [T, D]."""
+    def extend(self, states: Sequence[KVCache] | None, x: Floats, norm: Norm, ctx: Context) -> None:
+        """Appends rows norm(x), x [T, D], to their sequences and adds its output to x."""
         width = self.d_model
-        qkv = self.qkv(x, ctx.threads)  # [T, 3 D]
+        h = norm(x, ctx.threads)
+        qkv = self.qkv(h, ctx.threads)  # [T, 3 D]
         q, k, v = qkv[:, :width], qkv[:, width : 2 * width], qkv[:, 2 * width :]
         if self.config.rotary is not None:
             # q and k lie side by side: turned together, every angle is computed once.
@@ -67,20 +67,20 @@ class Attention:
                 cache.values,
                 cache.length,
                 window=self.config.window or 0,
-                out=x[first:last],
+                out=h[first:last],
                 threads=ctx.threads,
             )
             cache.length += n
-        self.out_proj.add_to(residual, x, ctx.threads)
+        self.out_proj.add_to(x, h, ctx.threads)
 
-    def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
+    def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
         """`extend` of complete sequences."""
-        self.extend(None, x, ctx, residual)
+        self.extend(None, x, norm, ctx)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * length
-        return [("projections", 3 * row), ("keys and values", 2 * row)]
+        return [("normalised rows", row), ("projections", 3 * row), ("keys and values", 2 * row)]
 
     def state_bytes(self, length: int) -> int:
         """Bytes of one state after `length` tokens that grows on."""

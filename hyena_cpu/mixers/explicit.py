@@ -18,6 +18,7 @@ from ..context import Context
 from ..errors import ModelError
 from ..filters import build_filter
 from ..linear import Linear
+from ..norm import Norm
 from ..online import OnlineConv
 from ..online_taps import Convolutions, OnlineTaps
 from ..spectra import FilterBank
@@ -52,13 +53,14 @@ class LongConv:
         return ConvState([OnlineConv(taps) for taps in self.taps])
 
     def extend(
-        self, states: Sequence[ConvState] | None, x: Floats, ctx: Context, residual: Floats
+        self, states: Sequence[ConvState] | None, x: Floats, norm: Norm, ctx: Context
     ) -> None:
-        """Appends rows x [T, D] to their sequences and adds its output to residual [T, D]."""
+        """Appends rows norm(x), x [T, D], to their sequences and adds its output to x."""
+        h = norm(x, ctx.threads)
         copies = len(self.taps)
         mixed = np.empty((len(x), copies * self.d_model), np.float32)
         for b, first, last in ctx.segments():
-            u = kernels.rows_to_tiles(x[first:last], threads=ctx.threads)
+            u = kernels.rows_to_tiles(h[first:last], threads=ctx.threads)
             for c, (taps, skip) in enumerate(zip(self.taps, self.skips, strict=True)):
                 conv = None if states is None else states[b].convs[c]
                 y = _convolve(taps, conv, u, skip, None, ctx)
@@ -67,17 +69,18 @@ class LongConv:
                     y, self.d_model, threads=ctx.threads
                 )
         kernels.gelu_erf(mixed, out=mixed, threads=ctx.threads)
-        residual += kernels.glu(self.out_proj(mixed, ctx.threads), threads=ctx.threads)
+        x += kernels.glu(self.out_proj(mixed, ctx.threads), threads=ctx.threads)
 
-    def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
+    def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
         """`extend` of complete sequences."""
-        self.extend(None, x, ctx, residual)
+        self.extend(None, x, norm, ctx)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * length
         copies = len(self.taps)
         return [
+            ("normalised rows", row),
             ("convolutions", (2 + copies) * row),
             ("mixer output", 3 * row),
         ]
@@ -109,10 +112,11 @@ class H3Conv:
         return ConvState([OnlineConv(taps) for taps in self.taps])
 
     def extend(
-        self, states: Sequence[ConvState] | None, x: Floats, ctx: Context, residual: Floats
+        self, states: Sequence[ConvState] | None, x: Floats, norm: Norm, ctx: Context
     ) -> None:
-        """Appends rows x [T, D] to their sequences and adds its output to residual [T, D]."""
-        q, k, v = (project(x, ctx.threads) for project in self.projections)
+        """Appends rows norm(x), x [T, D], to their sequences and adds its output to x."""
+        h = norm(x, ctx.threads)
+        q, k, v = (project(h, ctx.threads) for project in self.projections)
         for b, first, last in ctx.segments():
             convs = [None, None] if states is None else states[b].convs
             qt, kt, vt = (
@@ -120,17 +124,18 @@ class H3Conv:
             )
             s = _convolve(self.taps[0], convs[0], kt, self.skips[0], vt, ctx)
             mixed = _convolve(self.taps[1], convs[1], s, self.skips[1], qt, ctx)
-            kernels.tiles_to_rows(mixed, self.d_model, out=x[first:last], threads=ctx.threads)
-        self.out_proj.add_to(residual, x, ctx.threads)
+            kernels.tiles_to_rows(mixed, self.d_model, out=h[first:last], threads=ctx.threads)
+        self.out_proj.add_to(x, h, ctx.threads)
 
-    def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
+    def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
         """`extend` of complete sequences."""
-        self.extend(None, x, ctx, residual)
+        self.extend(None, x, norm, ctx)
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * length
         return [
+            ("normalised rows", row),
             ("projections", 3 * row),
             ("convolutions", 5 * row),
             ("mixer output", 2 * row),

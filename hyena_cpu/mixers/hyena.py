@@ -22,7 +22,8 @@ from ..context import Context
 from ..errors import ModelError
 from ..filters import build_filter
 from ..linear import Linear
-from ..online import OnlineConv
+from ..norm import Norm
+from ..online import OnlineConv, extend_each
 from ..online_taps import Convolutions, OnlineTaps
 from ..spectra import LANES, FilterBank
 from ..state import ConvState, ConvTail
@@ -60,85 +61,67 @@ class Hyena:
 
     def new_state(self) -> ConvState:
         """Tail of the short convolution, and every long one."""
-        return ConvState([OnlineConv(taps) for taps in self.taps], self._tail(None))
+        tail = ConvTail(self.config.short_taps, (self.config.order + 1) * self.d_model)
+        return ConvState([OnlineConv(taps) for taps in self.taps], tail)
 
     def extend(
-        self, states: Sequence[ConvState] | None, x: Floats, ctx: Context, residual: Floats
+        self, states: Sequence[ConvState] | None, x: Floats, norm: Norm, ctx: Context
     ) -> None:
-        """Appends rows x [T, D] to their sequences and adds its output to residual [T, D].
+        """Appends rows norm(x), x [T, D], to their sequences and adds its output to x.
 
-        Without states every sequence starts empty and nothing is remembered.
+        Without states every sequence starts empty and nothing is remembered. Normalised rows,
+        projection and output are never in memory as a whole.
         """
-        if ctx.alone:
-            self._extend_one(None if states is None else states[0], x, ctx, residual)
-            return
-        projected = self.in_proj(x, ctx.threads)  # many short pieces share the products
-        for b, first, last in ctx.segments():
-            state = None if states is None else states[b]
-            parts = self._short_conv(projected[first:last], self._tail(state), ctx.threads)
-            mixed = self._mix(state, parts, ctx)
-            kernels.tiles_to_rows(mixed, self.d_model, out=x[first:last], threads=ctx.threads)
-        self.out_proj.add_to(residual, x, ctx.threads)
-
-    def _extend_one(
-        self, state: ConvState | None, x: Floats, ctx: Context, residual: Floats
-    ) -> None:
-        """One sequence, whose projection and mixer output are never in memory as a whole."""
-        parts = kernels.project_conv(
+        tails = None if states is None else np.stack([self._tail(s).rows for s in states])
+        gates, z = kernels.project_conv(
             x,
+            norm.weights,
             self.in_proj.packed,
             self.in_proj.bias,
             self.short_taps,
             self.short_bias,
-            self._tail(state).rows,
+            tails,
+            ctx.offsets,
             self.config.order + 1,
             threads=ctx.threads,
         )
-        mixed = self._mix(state, parts, ctx)
-        kernels.add_tiles(
-            residual, mixed, self.out_proj.packed, self.out_proj.bias, threads=ctx.threads
-        )
+        if states is not None and tails is not None:
+            for state, rows in zip(states, tails, strict=True):
+                self._tail(state).rows = rows
+        z = self._mix(states, gates, z, ctx)
+        kernels.add_tiles(x, z, self.out_proj.packed, self.out_proj.bias, threads=ctx.threads)
 
-    def whole(self, x: Floats, ctx: Context, residual: Floats) -> None:
+    def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
         """`extend` of complete sequences; the only form a bidirectional layer has."""
         if not self.causal and len(self.taps) != 1:
             raise ModelError("a bidirectional Hyena layer is supported at order 2 only")
-        self.extend(None, x, ctx, residual)
+        self.extend(None, x, norm, ctx)
 
-    def _mix(self, state: ConvState | None, parts: Floats, ctx: Context) -> Floats:
-        """x_0 .. x_{N-1}, v as tiles [N + 1, G, n, 16] -> v * x_0 after the convolutions.
+    def _mix(
+        self, states: Sequence[ConvState] | None, gates: Floats, z: Floats, ctx: Context
+    ) -> Floats:
+        """The convolutions between z = v * x_{N-1} [G, T, 16] and x_0 * v, which is returned.
 
-        `parts` is scratch: a convolution may write over the v it has read, or keep it.
+        `gates` holds x_0 .. x_{N-2} [N - 1, G, T, 16]. z is scratch, or kept by a state.
         """
         order = self.config.order
-        v = parts[order]
-        if not self.taps:
-            return kernels.multiply_tiles(v, parts[0], out=v, threads=ctx.threads)
         for o, (taps, skip) in enumerate(zip(self.taps, self.skips, strict=True)):
-            gate = parts[order - 1 - o]
-            post = parts[0] if o == order - 2 else None
+            pre = None if o == 0 else gates[order - 1 - o]
+            post = gates[0] if o == order - 2 else None
             if not self.causal:
-                v = delayed_convolve(taps.bank, v, gate, skip, post, ctx.threads)
-            elif state is None:
-                v = taps.bank.convolve(v, 0, ctx.threads, skip=skip, pre=gate, post=post, out=v)
+                z = delayed_convolve(taps.bank, z, ctx, skip, post)
+            elif states is None:
+                z = taps.bank.convolve_each(
+                    z, ctx.offsets, ctx.threads, skip=skip, pre=pre, post=post
+                )
             else:
-                v = state.convs[o].extend(v, ctx.threads, skip=skip, pre=gate, post=post)
-        return v
+                z = append_each([s.convs[o] for s in states], z, ctx, skip, pre, post)
+        return z
 
-    def _short_conv(self, p: Floats, tail: ConvTail, threads: int) -> Floats:
-        """Projected rows p [n, (N+1) D] -> x_0 .. x_{N-1}, v as tiles [N + 1, G, n, 16]."""
-        parts = self.config.order + 1
-        tiles = kernels.short_conv(
-            p, self.short_taps, self.short_bias, tail.rows, parts, threads=threads
-        )
-        tail.push(p)
-        return tiles
-
-    def _tail(self, state: ConvState | None) -> ConvTail:
-        """That of the state, or a fresh one where nothing is remembered."""
-        if state is not None and state.tail is not None:
-            return state.tail
-        return ConvTail(self.config.short_taps, (self.config.order + 1) * self.d_model)
+    def _tail(self, state: ConvState) -> ConvTail:
+        if state.tail is None:
+            raise ModelError("hyena: a state of another kind of layer")
+        return state.tail
 
     def buffers(self, length: int) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
@@ -159,26 +142,49 @@ def pad_lanes(values: Floats) -> Floats:
     return padded.reshape(-1, 16)
 
 
-def delayed_convolve(
-    bank: FilterBank,
-    v: Floats,
-    gate: Floats,
+def append_each(
+    convs: Sequence[OnlineConv],
+    z: Floats,
+    ctx: Context,
     skip: Floats | None,
+    pre: Floats | None,
     post: Floats | None,
-    threads: int,
 ) -> Floats:
-    """The bidirectional form (of HyenaDNA's code): v * gate delayed by floor(L / 2) and
-    convolved on a circle of 2 L; the skip and the gates are not delayed.
+    """Appends the rows z [G, T, 16] of every sequence to its convolution; outputs [G, T, 16]."""
+    if len(convs) == 1:
+        return convs[0].extend(z, ctx.threads, skip=skip, pre=pre, post=post)
+    if len(convs) == z.shape[1]:
+        return extend_each(convs, z, ctx.threads, skip=skip, pre=pre, post=post)
+    out = np.empty_like(z)
+    for b, first, last in ctx.segments():
+        rows = slice(first, last)
+        # A copy, because a state keeps its rows, and should not keep those of the others with them.
+        out[:, rows] = convs[b].extend(
+            z[:, rows].copy(),
+            ctx.threads,
+            skip=skip,
+            pre=None if pre is None else pre[:, rows],
+            post=None if post is None else post[:, rows],
+        )
+    return out
+
+
+def delayed_convolve(
+    bank: FilterBank, z: Floats, ctx: Context, skip: Floats | None, post: Floats | None
+) -> Floats:
+    """The bidirectional form (of HyenaDNA's code): z delayed by floor(L / 2) and convolved on a
+    circle of 2 L; the skip and the gate are not delayed.
 
     With f the linear convolution of length 2 L, the output is f[(t - floor(L / 2)) mod 2 L].
     """
-    z = kernels.multiply_tiles(v, gate, threads=threads)
-    groups, length, lanes = z.shape
-    padded = np.zeros((groups, 2 * length, lanes), np.float32)
-    padded[:, :length] = z
-    size = kernels.transform_size(2 * length)
-    f = bank.transform_convolve(padded, 0, size, min(length, bank.source.taps), threads)
-    y = f[:, (np.arange(length) - length // 2) % (2 * length)]
+    out = np.empty_like(z)
+    for _, first, last in ctx.segments():
+        rows, length = slice(first, last), last - first
+        padded = np.zeros((len(z), 2 * length, LANES), np.float32)
+        padded[:, :length] = z[:, rows]
+        size = kernels.transform_size(2 * length)
+        f = bank.transform_convolve(padded, 0, size, min(length, bank.source.taps), ctx.threads)
+        out[:, rows] = f[:, (np.arange(length) - length // 2) % (2 * length)]
     if skip is not None:
-        y += skip[:, None] * z
-    return y if post is None else y * post
+        out += skip[:, None] * z
+    return out if post is None else out * post

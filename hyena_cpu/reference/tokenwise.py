@@ -15,17 +15,30 @@ Array = npt.NDArray[np.float64]
 Norm = tuple[str, npt.ArrayLike, npt.ArrayLike | None, float]
 
 
+def normalize(x: npt.ArrayLike, norm: Norm) -> Array:
+    """norm(x), x [T, D]."""
+    name, weight, bias, eps = norm
+    if name == "rmsnorm":
+        return dense.rms_norm(x, weight, eps)
+    return dense.layer_norm(x, weight, bias, eps)
+
+
 def project_conv(
     x: npt.ArrayLike,
+    norm: Norm,
     weight: npt.ArrayLike,
     bias: npt.ArrayLike | None,
     taps: npt.ArrayLike,
     short_bias: npt.ArrayLike | None,
     tail: npt.ArrayLike,
     parts: int,
-) -> Array:
-    """x [T, D], weight [C, D], taps [K, C], tail [K - 1, C] -> tiles [parts, G, T, 16]."""
-    return conv.short_conv(dense.linear(x, weight, bias), taps, short_bias, tail, parts)
+) -> tuple[Array, Array]:
+    """x [T, D], weight [C, D], taps [K, C], tail [K - 1, C] -> tiles [parts - 2, G, T, 16] of the
+    first parts, and the product of the last two [G, T, 16].
+    """
+    projected = dense.linear(normalize(x, norm), weight, bias)
+    tiles = conv.short_conv(projected, taps, short_bias, tail, parts)
+    return tiles[:-2], tiles[-2] * tiles[-1]
 
 
 def add_tiles(
@@ -46,12 +59,6 @@ def add_mlp(
     down_bias: npt.ArrayLike | None,
 ) -> Array:
     """x + down(act(up(norm(x)))), x [T, D]."""
-    name, weight, bias, eps = norm
-    h = (
-        dense.rms_norm(x, weight, eps)
-        if name == "rmsnorm"
-        else dense.layer_norm(x, weight, bias, eps)
-    )
-    wide = dense.linear(h, up, up_bias)
+    wide = dense.linear(normalize(x, norm), up, up_bias)
     act = {"gelu_tanh": dense.gelu_tanh, "gelu_erf": dense.gelu_erf, "swiglu": dense.swiglu}[kind]
     return np.asarray(x, np.float64) + dense.linear(act(wide), down, down_bias)
