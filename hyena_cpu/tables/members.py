@@ -98,11 +98,10 @@ class Members:
             file = part.open("r+b" if there.records else "w+b")
         except OSError as error:
             raise InputError(f"{part} cannot be written: {error.strerror}") from None
-        try:
-            return file, zipfile.ZipFile(file, "a" if there.records else "w")
-        except zipfile.BadZipFile as error:
+        if there.records and not zipfile.is_zipfile(file):
             file.close()
-            raise InputError(f"{part} cannot be read: {error}") from None
+            raise InputError(f"{part} cannot be read: it is no npz file")
+        return file, zipfile.ZipFile(file, "a" if there.records else "w")
 
     def _matrix(self, name: str, rows: int, blocks: Iterable[Floats]) -> None:
         with write_errors(self._partial.target):
@@ -119,6 +118,7 @@ class Members:
             )
         with write_errors(self._partial.target):
             self._handle.close()
+            self._file.flush()  # so that what counts as whole is in the file
 
     def _finish(self) -> None:
         ids, lengths, status = zip(*self._names, strict=True) if self._names else ((), (), ())
@@ -135,25 +135,22 @@ class Members:
     def _keep(self) -> Whole:
         """Cuts off what is torn and puts the archive's directory after the last whole record."""
         whole, members, end = self._mark
-        self._forget()
-        with write_errors(self._partial.part):
-            self._file.seek(end)
-            self._file.truncate()
-            with zipfile.ZipFile(self._file, "w") as archive:  # begins where the file is
+        self._let_go()
+        part = self._partial.part
+        with write_errors(part), part.open("r+b") as file:
+            file.seek(end)
+            file.truncate()
+            with zipfile.ZipFile(file, "w") as archive:  # begins where the file is
                 archive.infolist().extend(members)
-            self._file.close()
-        return replace(whole, size=self._partial.part.stat().st_size)
-
-    def _forget(self) -> None:
-        """Keeps the archive from writing anything more, even when it is collected."""
-        if self._handle is not None:
-            with contextlib.suppress(OSError):
-                self._handle.close()
-        self._archive.fp = None
+        return replace(whole, size=part.stat().st_size)
 
     def _let_go(self) -> None:
-        self._forget()
-        with contextlib.suppress(OSError):  # of a write that has failed before
+        """Closes the file. The archive writes nothing more, even when it is collected."""
+        if self._handle is not None:
+            with contextlib.suppress(OSError):  # like the next, of a write that has failed before
+                self._handle.close()
+        self._archive.fp = None
+        with contextlib.suppress(OSError):
             self._file.close()
 
 

@@ -31,7 +31,11 @@ class NpySink:
         names = [name for name in types if name != self._name]
         self._ids = Ids(target, names, there) if names else None
         self._descriptor: int | None = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
-        self._at = there.size or len(header(0, self._width))
+        start = header(0, self._width)
+        self._at = there.size or len(start)
+        if not there.records:
+            with write_errors(part):
+                write_at(self._fd, start, 0)
         self._mark = (replace(there, size=self._at), there if self._ids is None else self._ids.end)
 
     @property
