@@ -173,16 +173,24 @@ def group_tokens(model: Model) -> int:
 
 
 def grouped(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
-    """Consecutive items of at most `limit` tokens together; a longer one is alone."""
+    """Consecutive items of at most `limit` tokens together; a longer one is alone.
+
+    An error of the source comes after the items before it.
+    """
     group: list[Item] = []
     tokens = 0
-    for item in items:
-        length = 1 if item.ids is None else len(item.ids)
-        if group and tokens + length > limit:
+    try:
+        for item in items:
+            length = 1 if item.ids is None else len(item.ids)
+            if group and tokens + length > limit:
+                yield group
+                group, tokens = [], 0
+            group.append(item)
+            tokens += length
+    except HyenaError:
+        if group:
             yield group
-            group, tokens = [], 0
-        group.append(item)
-        tokens += length
+        raise
     if group:
         yield group
 
