@@ -7,14 +7,14 @@
 
 namespace hyena {
 
-/// out[t - start] = post[t - start] * (c[t] + skip * w[t]) for t in [start, S), where w = pre * z
-/// and c is the convolution of w with a filter. z and pre are [G, S, 16], post and out
-/// [G, S - start, 16], skip [G, 16]; pre.data, post.data and skip may be null.
+/// out[t - start] = post[t - start] * (c[t] + skip * w[t] + add[t - start]) for t in [start, S), where
+/// w = pre * z and c is the convolution of w with a filter. z and pre are [G, S, 16], post, add and out
+/// [G, S - start, 16], skip [G, 16]; pre.data, post.data, add.data and skip may be null.
 struct GatedConv {
   TileView z;
   std::int64_t start;
   const float* skip;
-  TileView pre, post, out;
+  TileView pre, post, add, out;
 };
 
 /// The jobs of one convolution for sequences that lie in the same tiles.
@@ -25,7 +25,7 @@ inline GatedConv cut(const GatedConv& job, std::int64_t begin, std::int64_t end)
   const auto rows = [=](const TileView& z) {
     return TileView{z.data == nullptr ? nullptr : z.data + begin * kTile, z.groups, end - begin, z.stride};
   };
-  return {rows(job.z), 0, job.skip, rows(job.pre), rows(job.post), rows(job.out)};
+  return {rows(job.z), 0, job.skip, rows(job.pre), rows(job.post), rows(job.add), rows(job.out)};
 }
 
 /// Lanes [lane, lane + L) of group g of such a job. Pointers are kept by value: read through the job
@@ -37,6 +37,7 @@ class GatedLanes {
       : z_(job.z.group(g) + lane),
         pre_(job.pre.data == nullptr ? nullptr : job.pre.group(g) + lane),
         post_(job.post.data == nullptr ? nullptr : job.post.group(g) + lane - job.start * kTile),
+        add_(job.add.data == nullptr ? nullptr : job.add.group(g) + lane - job.start * kTile),
         skip_(job.skip == nullptr ? nullptr : job.skip + g * kTile + lane),
         out_(job.out.group(g) + lane - job.start * kTile) {}
 
@@ -52,12 +53,13 @@ class GatedLanes {
   }
   /// The same where c has the skip.
   void gate(std::int64_t t, vec<L> c) const {
+    if (add_ != nullptr) c = load<L>(add_ + t * kTile) + c;
     if (post_ != nullptr) c = load<L>(post_ + t * kTile) * c;
     store(out_ + t * kTile, c);
   }
 
  private:
-  const float *z_, *pre_, *post_, *skip_;
+  const float *z_, *pre_, *post_, *add_, *skip_;
   float* out_;
 };
 

@@ -154,6 +154,11 @@ void long_conv(const GatedConvs& jobs, const TileView& spectrum, int threads) {
   for (const GatedConv& job : jobs) conv_by_channel(job, spectrum, threads);
 }
 
+std::int64_t conv_scratch(std::int64_t size, std::int64_t length, int threads) {
+  if (by_channel(size)) return kTile * channel_stride(length) + threads * size;
+  return threads * 2 * kLanes * modular_plan(size, 1)->rows();
+}
+
 std::int64_t conv_plan(std::int64_t added, std::int64_t history, std::int64_t taps) {
   // kCrossover M log2 M multiply-adds of direct sums cost as much as one convolution of size M:
   // 2.6 to 4.5 measured at M = 512 .. 32,768 with 16 lanes, 2.3 to 3.5 with 8, 1.4 to 2.2 with 4.

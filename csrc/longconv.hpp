@@ -20,6 +20,9 @@ void long_conv(const GatedConv& job, const TileView& spectrum, int threads);
 /// The same for several sequences, none of which shares rows with another.
 void long_conv(const GatedConvs& jobs, const TileView& spectrum, int threads);
 
+/// Floats of working memory that long_conv of `length` rows takes, on at most `threads` threads.
+std::int64_t conv_scratch(std::int64_t size, std::int64_t length, int threads);
+
 /// How to convolve `added` tokens that follow `history` ones with `taps` taps: 0 for direct sums,
 /// else the smallest size of long_conv whose wrap-around misses the new outputs; -1 if no
 /// supported size is large enough.

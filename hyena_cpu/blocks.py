@@ -65,10 +65,6 @@ class Block:
         if self.mlp is not None:
             self.mlp.add_to(x, ctx.threads)
 
-    def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its busiest moment."""
-        return self.mixer.buffers(length)
-
 
 def _under(tensors: Tensors, prefix: str) -> dict[str, Floats]:
     return {

@@ -20,12 +20,14 @@ class Context:
     positions: int64 [T], the position of each row in its own sequence.
     threads: how many threads a kernel may use; never changes a result.
     compat: names of the originals' behaviours asked for (`wrap_filter`).
+    keep: whether states take the rows in; if not, they are read and stay as they are.
     """
 
     offsets: NDArray[np.int64]
     positions: NDArray[np.int64]
     threads: int
     compat: frozenset[str] = frozenset()
+    keep: bool = True
 
     @property
     def alone(self) -> bool:
@@ -40,11 +42,16 @@ class Context:
 
 
 def context(
-    lengths: list[int], starts: list[int], threads: int, compat: frozenset[str] = frozenset()
+    lengths: list[int],
+    starts: list[int],
+    threads: int,
+    compat: frozenset[str] = frozenset(),
+    *,
+    keep: bool = True,
 ) -> Context:
     """A context for B sequences that append `lengths` rows from positions `starts` on."""
     offsets = np.cumsum([0, *lengths], dtype=np.int64)
     positions = np.concatenate(
         [np.arange(s, s + n, dtype=np.int64) for s, n in zip(starts, lengths, strict=True)]
     )
-    return Context(offsets, positions, threads, compat)
+    return Context(offsets, positions, threads, compat, keep)

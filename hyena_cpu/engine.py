@@ -138,7 +138,11 @@ class Engine:
 
     def hidden_each(self, sequences: Sequence[ArrayLike], layer: int = -1) -> list[Floats]:
         """`hidden` of each sequence: the same bits, in less time where many are short."""
-        return [self.hidden(ids, layer) for ids in sequences]
+        found = []
+        for batch, x in self._run_batches(sequences, self._depth(layer)):
+            h = self._normed(x) if layer < 0 else x
+            found += [part.copy() for part in np.split(h, np.cumsum([len(i) for i in batch])[:-1])]
+        return found
 
     def logprob_blocks(self, ids: ArrayLike) -> Iterator[tuple[int, NDArray[np.float64]]]:
         """(t, float64 [n, V]): natural logs of the softmax over all V rows, n positions from t on.
@@ -152,27 +156,41 @@ class Engine:
     def token_logprobs(self, ids: ArrayLike) -> NDArray[np.float64]:
         """float64 [T - 1]: natural log of p(ids[t + 1] | ids[:t + 1]) over all V rows."""
         ids = self.check_ids(ids)
-        scores = np.empty(len(ids) - 1)
-        for t, rows in self.logprob_blocks(ids):
-            targets = ids[t + 1 : t + 1 + len(rows)]
-            scores[t : t + len(rows)] = rows[np.arange(len(targets)), targets]
-        return scores
+        return self._target_logprobs(self._run_whole(ids)[:-1], ids[1:])
 
     def token_logprobs_each(self, sequences: Sequence[ArrayLike]) -> list[NDArray[np.float64]]:
         """`token_logprobs` of each sequence: the same bits, in less time where many are short."""
-        return [self.token_logprobs(ids) for ids in sequences]
+        found = []
+        for batch, x in self._run_batches(sequences):
+            following = np.concatenate([np.append(ids[1:], 0) for ids in batch])
+            scores = self._target_logprobs(x, following)
+            ends = np.cumsum([len(ids) for ids in batch])
+            found += [part[:-1].copy() for part in np.split(scores, ends[:-1])]
+        return found
 
     def token_logprobs_after(self, state: State, ids: ArrayLike) -> NDArray[np.float64]:
         """float64 [T]: natural log of p(ids[t] | the state's sequence and ids[:t]).
 
-        The state stays as it is, so many continuations can be compared from it.
+        The state stays as it is, so many continuations can be compared from it; what its sequence
+        adds to them is summed up once.
         """
         ids = self.check_ids(ids)
         last = self._own(state).logits
         if last is None:
             raise InputError("token_logprobs_after: the state is empty, prefill it first")
-        logits = np.concatenate([last[None], self.extend(state.fork(), ids)[:-1]])
-        return log_softmax(logits)[np.arange(len(ids)), ids]
+        first = log_softmax(last[None])[0, ids[:1]]
+        if len(ids) == 1:
+            return first
+        x = self._run([state], [ids[:-1]], keep=False)
+        return np.concatenate([first, self._target_logprobs(x, ids[1:])])
+
+    def prefill_scored(self, ids: ArrayLike) -> tuple[State, NDArray[np.float64]]:
+        """`prefill` of a new state and `token_logprobs`, in one pass."""
+        ids = self.check_ids(ids)
+        state = self.new_state()
+        x = self._run([state], [ids])
+        state.logits = self._logits_of(self._normed(x[-1:]))[0]
+        return state, self._target_logprobs(x[:-1], ids[1:])
 
     def classify(self, sequences: Sequence[ArrayLike]) -> Floats:
         """float32 [B, labels] of a model with a classifier head; one row per sequence of ids.
@@ -249,7 +267,13 @@ class Engine:
         return token_ids(ids, self._embedding.shape[0])
 
     def check_length(
-        self, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = 0
+        self,
+        length: int,
+        batch: int = 1,
+        *,
+        new: int | None = None,
+        logits_rows: int = 0,
+        state: bool = False,
     ) -> None:
         """LimitError if a sequence of this length does not fit the model or `max_memory`."""
         limit = self.max_length
@@ -258,14 +282,11 @@ class Engine:
                 f"the sequence has {length} tokens but {self.name} takes at most {limit}: "
                 "shorten it or score it in windows"
             )
-        self._check_memory(length, batch, new=new, logits_rows=logits_rows)
+        self._check_memory(length, batch, new=new, logits_rows=logits_rows, state=state)
 
-    def _check_memory(
-        self, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = 0
-    ) -> None:
+    def _check_memory(self, length: int, batch: int = 1, **what: Any) -> None:
         if self.max_memory is not None:
-            wanted = planner.plan(self, length, batch, new=new, logits_rows=logits_rows)
-            wanted.check(self.max_memory)
+            planner.plan(self, length, batch, **what).check(self.max_memory)
 
     def _room(self, length: int, max_new_tokens: int | None) -> int:
         """Tokens to make room for after `length` of them."""
@@ -308,14 +329,34 @@ class Engine:
         self._through(self.blocks[:depth], None, x, ctx)
         return x
 
-    def _run(self, states: list[State], pieces: list[Ids], *, logits_rows: int = 1) -> Floats:
-        """Appends one piece to each state; rows [sum of lengths, D] end to end."""
+    def _run_batches(
+        self, sequences: Sequence[ArrayLike], depth: int | None = None
+    ) -> Iterator[tuple[list[Ids], Floats]]:
+        """`_run_whole` of consecutive sequences together: their ids, and rows end to end."""
+        checked = [self.check_ids(ids) for ids in sequences]
+        for batch in batches(checked, planner.batch_rows(self)):
+            lengths = [len(ids) for ids in batch]
+            self.check_length(max(lengths), -(-sum(lengths) // max(lengths)))
+            ctx = context(lengths, [0] * len(batch), self.threads, self.compat)
+            x = self._embed(np.concatenate(batch), ctx)
+            self._through(self.blocks[:depth], None, x, ctx)
+            yield batch, x
+
+    def _run(
+        self, states: list[State], pieces: list[Ids], *, logits_rows: int = 1, keep: bool = True
+    ) -> Floats:
+        """Appends one piece to each state, or only reads it; rows [sum of lengths, D]."""
         starts = [state.position for state in states]
         lengths = [len(piece) for piece in pieces]
         longest = max(s + n for s, n in zip(starts, lengths, strict=True))
-        self.check_length(longest, len(states), new=max(lengths), logits_rows=logits_rows)
-        ctx = context(lengths, starts, self.threads, self.compat)
+        self.check_length(
+            longest, len(states), new=max(lengths), logits_rows=logits_rows, state=True
+        )
+        ctx = context(lengths, starts, self.threads, self.compat, keep=keep)
         x = self._embed(np.concatenate(pieces), ctx)
+        if not keep:
+            self._through(self.blocks, states, x, ctx)
+            return x
         for state in states:
             state.torn = True
         self._through(self.blocks, states, x, ctx)
@@ -341,10 +382,33 @@ class Engine:
     def _normed(self, x: Floats) -> Floats:
         return self._norm(x, self.threads)
 
+    def _target_logprobs(self, x: Floats, targets: Ids) -> NDArray[np.float64]:
+        """float64 [n]: natural log of p(targets[t]) by row t of the residual stream x [n, D]."""
+        scores = np.empty(len(targets))
+        for t in range(0, len(targets), planner.HEAD_ROWS):
+            rows = slice(t, min(t + planner.HEAD_ROWS, len(targets)))
+            logprobs = log_softmax(self._logits_of(self._normed(x[rows])))
+            scores[rows] = logprobs[np.arange(len(logprobs)), targets[rows]]
+        return scores
+
     def _logits_of(self, h: Floats) -> Floats:
         if self._head is None:
             raise ModelError(f"{self.name} has no language-model head: use classify or hidden")
         return self._head(h, self.threads)
+
+
+def batches(sequences: list[Ids], rows: int) -> Iterator[list[Ids]]:
+    """Runs of consecutive sequences of at most `rows` tokens together, or of one longer one."""
+    batch: list[Ids] = []
+    total = 0
+    for ids in sequences:
+        if batch and total + len(ids) > rows:
+            yield batch
+            batch, total = [], 0
+        batch.append(ids)
+        total += len(ids)
+    if batch:
+        yield batch
 
 
 def log_softmax(logits: Floats) -> NDArray[np.float64]:

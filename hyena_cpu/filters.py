@@ -50,6 +50,9 @@ class LongFilter(Protocol):
     def nbytes(self, length: int) -> int:
         """Bytes that prepare(length) keeps."""
 
+    def release(self, limit: int) -> None:
+        """Drops what prepare keeps if it is more than `limit` bytes; it can be made again."""
+
 
 def build_filter(config: FilterConfig, tensors: Mapping[str, Array], channels: int) -> LongFilter:
     """The filter of a config from its tensors, which are named as in docs/formats.md.
@@ -99,6 +102,9 @@ class ExplicitFilter:
         """See LongFilter."""
         return 0
 
+    def release(self, limit: int) -> None:
+        """Nothing is kept."""
+
 
 class ModalFilter:
     """h[c, t] = Re sum_s residues[c, s] poles[c, s]^t, in float64."""
@@ -125,6 +131,9 @@ class ModalFilter:
     def nbytes(self, length: int) -> int:  # noqa: ARG002
         """See LongFilter."""
         return 0
+
+    def release(self, limit: int) -> None:
+        """Nothing is kept."""
 
 
 @dataclass(frozen=True)
@@ -163,21 +172,26 @@ class SineFilter:
             self._times = np.arange(config.taps, dtype=np.float32)
             self._rates = np.exp(tensors["log_rate"].astype(np.float64)).astype(np.float32)
         self._normalize = config.normalize
-        self._shared = _Shared(np.empty((0, config.width, TILE), np.float32), None, None)
+        self._shared = self._nothing = _Shared(
+            np.empty((0, config.width, TILE), np.float32), None, None
+        )
         self._growing = threading.Lock()
 
     def prepare(self, length: int, threads: int) -> None:
         """See LongFilter. With time_l2 the whole filter is prepared, whatever the length."""
+        self._prepared(length, threads)
+
+    def _prepared(self, length: int, threads: int) -> _Shared:
         with self._growing:
             tiles = -(-self._kept(length) // TILE)
             if tiles > self._shared.hidden.shape[0]:
                 self._shared = self._grown(self._shared, tiles, threads)
+            return self._shared
 
     def block(self, c0: int, c1: int, t0: int, t1: int, threads: int = 1) -> Array:
         """See LongFilter. Prepares what was not prepared."""
         start, end = min(t0, self.taps), min(t1, self.taps)
-        self.prepare(end, threads)
-        shared = self._shared
+        shared = self._prepared(end, threads)
         taps = self._unscaled(shared.hidden, c0, c1, start, end, threads)
         if shared.time_norm is not None:
             taps /= shared.time_norm[start:end]
@@ -194,6 +208,12 @@ class SineFilter:
         times = -(-self._kept(length) // TILE) * TILE
         norms = {"none": 0, "channel_l1": times, "time_l2": self.channels}[self._normalize]
         return 4 * (times * self._width + norms)
+
+    def release(self, limit: int) -> None:
+        """See LongFilter."""
+        with self._growing:
+            if self._shared.hidden.nbytes > limit:
+                self._shared = self._nothing
 
     def _kept(self, length: int) -> int:
         return self.taps if self._normalize == "time_l2" else min(length, self.taps)

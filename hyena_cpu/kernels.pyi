@@ -27,6 +27,7 @@ def multiply_tiles(a: _F, b: _F, out: _F | None = None, *, threads: int = 1) -> 
 
 # convolutions
 def transform_size(minimum: int) -> int: ...
+def conv_scratch(size: int, length: int, *, threads: int = 1) -> int: ...
 def conv_plan(new: int, history: int, taps: int) -> int: ...
 def spectrum(taps: _F, size: int, out: _F | None = None, *, threads: int = 1) -> _F: ...
 def long_conv(
@@ -38,6 +39,7 @@ def long_conv(
     post: _F | None = None,
     out: _F | None = None,
     *,
+    add: _F | None = None,
     spans: _I | None = None,
     threads: int = 1,
 ) -> _F: ...
@@ -62,6 +64,7 @@ def direct_conv(
     post: _F | None = None,
     out: _F | None = None,
     *,
+    add: _F | None = None,
     spans: _I | None = None,
     threads: int = 1,
 ) -> _F: ...

@@ -40,6 +40,7 @@ class OnlineConv:
         self._end = 0  # position after the last row of the chunks
         self._base = 0  # position at which `_state` began
         self._state: kernels.OnlineState | None = None
+        self._ahead: tuple[int, Floats] | None = None  # (position, what follows it): see `peek`
 
     @property
     def position(self) -> int:
@@ -81,6 +82,35 @@ class OnlineConv:
         self._end -= before.shape[1]
         self._append(rows)
         return y
+
+    def peek(
+        self,
+        z: Floats,
+        threads: int,
+        *,
+        pre: Floats | None = None,
+        skip: Floats | None = None,
+        post: Floats | None = None,
+    ) -> Floats:
+        """What `extend` would return, taking nothing in; for many continuations of one sequence.
+
+        What the history adds to the outputs is summed up by the first call and shared by all.
+        """
+        add = self._added(z.shape[1], threads)
+        return self._taps.bank.convolve(z, 0, threads, skip=skip, pre=pre, post=post, add=add)
+
+    def _added(self, n: int, threads: int) -> Floats | None:
+        """What the history adds to the next n outputs [G, n, 16]; None for nothing."""
+        reach = self._taps.reach
+        rows = self._newest(reach)
+        before = rows.shape[1]
+        if before == 0 or reach == 0:
+            return None
+        if self._ahead is None or self._ahead[0] != self.position or self._ahead[1].shape[1] < n:
+            silent = np.zeros((len(rows), n, LANES), np.float32)
+            whole = np.concatenate([rows, silent], axis=1)
+            self._ahead = self.position, self._taps.bank.convolve(whole, before, threads)
+        return self._ahead[1][:, :n]
 
     def history(self) -> Floats:
         """The newest min(position, reach) inputs: [G, P, 16]."""
@@ -134,6 +164,7 @@ class OnlineConv:
         """An independent copy that shares the history."""
         twin = OnlineConv(self._taps)
         twin._chunks, twin._end, twin._base = list(self._chunks), self._end, self._base
+        twin._ahead = self._ahead
         twin._state = None if self._state is None else self._state.fork()
         return twin
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .errors import InputError, LimitError
 
+BATCH_ROWS = 16384  # tokens of short sequences that are worked on together
 BLOCK_ROWS = 4096  # rows of hidden states handed out at a time
 HEAD_ROWS = 256  # rows of logits made at a time where not all of them are wanted
 LOGPROB_BYTES = 4 + 3 * 8  # a logit, and what its float64 softmax holds of it
@@ -43,12 +44,19 @@ class Plan:
 
 
 def plan(
-    model: Engine, length: int, batch: int = 1, *, new: int | None = None, logits_rows: int = 0
+    model: Engine,
+    length: int,
+    batch: int = 1,
+    *,
+    new: int | None = None,
+    logits_rows: int = 0,
+    state: bool = True,
 ) -> Plan:
     """Bytes by buffer for `batch` sequences that reach `length` tokens each.
 
     `new` of the tokens (None: all) are taken in by the one call that is planned, and `logits_rows`
-    rows of logits are returned.
+    rows of logits are returned. state: the sequences can be continued; `logits`, `hidden`, `score`
+    and `embed` keep none.
     """
     if length < 1 or batch < 1:
         raise InputError(f"plan: length {length} and batch {batch} must both be at least 1")
@@ -56,33 +64,45 @@ def plan(
     new = length if new is None else new
     tokens = new * batch
     busiest = max(
-        (block.mixer.buffers(tokens) for block in model.blocks),
+        (block.mixer.buffers(tokens, alone=batch == 1, kept=state) for block in model.blocks),
         key=lambda rows: sum(size for _, size in rows),
     )
-    row = 4 * config.d_model * tokens
+    states = sum(b.mixer.state_bytes(length) for b in model.blocks) * batch if state else 0
     return Plan(
         (
-            ("residual stream", row),
+            ("residual stream", 4 * config.d_model * tokens),
             *busiest,
-            *_filters(model, new, length),
-            ("state", sum(b.mixer.state_bytes(length) for b in model.blocks) * batch),
+            *_filters(model, new, length, state),
+            ("state", states),
             ("logits", 4 * config.logits_width * logits_rows),
             ("log-probabilities", LOGPROB_BYTES * config.logits_width * min(tokens, HEAD_ROWS)),
+            ("rows handed out", 2 * 4 * config.d_model * min(tokens, BLOCK_ROWS)),
             ("blocks in work", BLOCKS_PER_THREAD * model.threads),
         )
     )
 
 
-def _filters(model: Engine, new: int, length: int) -> list[tuple[str, int]]:
+def batch_rows(model: Engine) -> int:
+    """Tokens of short sequences to work on together: fewer where `max_memory` holds no more."""
+    rows = BATCH_ROWS
+    while model.max_memory is not None and rows > HEAD_ROWS:
+        length = min(rows, model.max_length or rows)
+        if plan(model, length, -(-rows // length), state=False).total <= model.max_memory:
+            break
+        rows //= 2
+    return rows
+
+
+def _filters(model: Engine, new: int, length: int, state: bool) -> list[tuple[str, int]]:
     """What the long filters hold: networks of implicit ones, transforms kept, one in the making."""
     taps = [taps for block in model.blocks for taps in block.mixer.taps]
-    banks = [one.bank for one in taps]
-    sources = {id(bank.source): bank.source for bank in banks}
-    sizes = [bank.bytes_for(new, length) for bank in banks]
+    banks = {id(one.bank.source): one.bank for one in taps}.values()
+    networks = [bank.network_bytes(length) for bank in banks]
+    sizes = [one.bank.bytes_for(new, length, model.threads) for one in taps]
     return [
-        ("filter networks", sum(source.nbytes(length) for source in sources.values())),
+        ("filter networks", sum(n for n, _ in networks) + max((n for _, n in networks), default=0)),
         ("filter transforms", min(sum(kept for kept, _ in sizes), model.convolutions.cache.budget)),
-        ("filters for steps", sum(one.filter_bytes(length) for one in taps)),
+        ("filters for steps", sum(one.filter_bytes(length) for one in taps) if state else 0),
         ("filter in the making", max((passing for _, passing in sizes), default=0)),
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,18 @@ LANES = 16
 # Smaller taps are dropped: they cannot be seen beside any other, and products with them are
 # subnormal numbers, on which processors are many times slower.
 NEGLIGIBLE = 1e-30
+# A filter's network is kept between calls up to this part of the budget: a model has many filters.
+NETWORK_SHARE = 16
 BLOCK_BYTES = 64 << 20  # of taps and spectrum, when a transform is too large to be kept
+
+
+class Gates(TypedDict, total=False):
+    """What a convolution does beside summing, as tiles: see `kernels.long_conv`."""
+
+    skip: Floats | None  # [G, 16]
+    pre: Floats | None  # [G, S, 16]
+    post: Floats | None  # [G, S - start, 16]
+    add: Floats | None  # [G, S - start, 16]
 
 
 class SpectraCache:
@@ -86,10 +98,8 @@ class FilterBank:
         start: int,
         threads: int,
         *,
-        skip: Floats | None = None,
-        pre: Floats | None = None,
-        post: Floats | None = None,
         out: Floats | None = None,
+        **gates: Unpack[Gates],
     ) -> Floats:
         """Causal convolution of z [G, S, 16] for rows start .. S, as `kernels.long_conv`.
 
@@ -102,30 +112,19 @@ class FilterBank:
         size = kernels.conv_plan(seen - start, start, self.source.taps)
         if size == 0:
             taps = self.taps(seen, threads)
-            return kernels.direct_conv(
-                z, taps, start=start, skip=skip, pre=pre, post=post, threads=threads
-            )
+            return kernels.direct_conv(z, taps, start=start, threads=threads, **gates)
         # Without history every sequence of this transform size can share a spectrum.
         reach = min(self.source.taps, size // 2 if start == 0 else seen)
-        return self.transform_convolve(
-            z, start, size, reach, threads, skip=skip, pre=pre, post=post, out=out
-        )
+        return self.transform_convolve(z, start, size, reach, threads, out=out, **gates)
 
     def convolve_each(
-        self,
-        z: Floats,
-        offsets: NDArray[np.int64],
-        threads: int,
-        *,
-        skip: Floats | None = None,
-        pre: Floats | None = None,
-        post: Floats | None = None,
+        self, z: Floats, offsets: NDArray[np.int64], threads: int, **gates: Unpack[Gates]
     ) -> Floats:
         """`convolve` from the start on of sequences end to end: z [G, T, 16], sequence b in rows
         offsets[b] .. offsets[b + 1]. The bits of one at a time; z is scratch.
         """
         if len(offsets) == 2:
-            return self.convolve(z, 0, threads, skip=skip, pre=pre, post=post, out=z)
+            return self.convolve(z, 0, threads, out=z, **gates)
         out = np.empty_like(z)
         spans = np.stack([offsets[:-1], offsets[1:]], axis=1)
         sizes = np.array([kernels.conv_plan(n, 0, self.source.taps) for n in np.diff(offsets)])
@@ -133,17 +132,18 @@ class FilterBank:
             own = spans[sizes == size]
             if size == 0:
                 taps = self.taps(int(np.diff(own).max()), threads)
-                kernels.direct_conv(
-                    z, taps, skip=skip, pre=pre, post=post, out=out, spans=own, threads=threads
-                )
+                kernels.direct_conv(z, taps, out=out, spans=own, threads=threads, **gates)
             else:
                 reach = min(self.source.taps, size // 2)
-                self.transform_convolve(
-                    z, 0, size, reach, threads, skip=skip, pre=pre, post=post, out=out, spans=own
-                )
+                self.transform_convolve(z, 0, size, reach, threads, out=out, spans=own, **gates)
         return out
 
-    def bytes_for(self, new: int, seen: int) -> tuple[int, int]:
+    def network_bytes(self, length: int) -> tuple[int, int]:
+        """(kept, passing) bytes of the filter's network for `length` taps."""
+        size = self.source.nbytes(length)
+        return (size, 0) if size <= self._cache.budget // NETWORK_SHARE else (0, size)
+
+    def bytes_for(self, new: int, seen: int, threads: int) -> tuple[int, int]:
         """(kept, passing) bytes that `convolve` of `new` rows after `seen` - `new` others needs:
         what stays for the next call, and what is dropped once it is made.
         """
@@ -152,9 +152,17 @@ class FilterBank:
         row = 4 * LANES * self.groups
         if size == 0:
             return row * reach, row * reach
+        working = kernels.conv_scratch(size, seen, threads=threads) + 4 * size  # and its plan
         if row * size <= self._cache.budget // 2:
-            return row * size, 2 * row * reach
-        return 0, max(2 * BLOCK_BYTES, 2 * row // self.groups * size)
+            return row * size, max(2 * row * reach, working)
+        groups = self._block(size)
+        # Taps by channel and by tile, then those tiles beside their transform, then that in use.
+        taps, spectrum = 4 * LANES * groups * reach, 4 * LANES * groups * size
+        return 0, max(2 * taps, taps + spectrum + working)
+
+    def _block(self, size: int) -> int:
+        """Groups whose filters are made at once where transforms of this size are not kept."""
+        return min(self.groups, max(1, BLOCK_BYTES // (2 * 4 * LANES * size)))
 
     def transform_convolve(
         self,
@@ -164,11 +172,9 @@ class FilterBank:
         reach: int,
         threads: int,
         *,
-        skip: Floats | None = None,
-        pre: Floats | None = None,
-        post: Floats | None = None,
         out: Floats | None = None,
         spans: NDArray[np.int64] | None = None,
+        **gates: Unpack[Gates],
     ) -> Floats:
         """`convolve` with a transform of this size and this many taps, tile block by tile block.
 
@@ -181,14 +187,16 @@ class FilterBank:
             kernels.long_conv(
                 z[cut],
                 spectrum,
-                start=start,
-                skip=None if skip is None else skip[cut],
-                pre=None if pre is None else pre[cut],
-                post=None if post is None else post[cut],
-                out=out[cut],
+                start,
+                _part(gates.get("skip"), cut),
+                _part(gates.get("pre"), cut),
+                _part(gates.get("post"), cut),
+                out[cut],
+                add=_part(gates.get("add"), cut),
                 spans=spans,
                 threads=threads,
             )
+            del spectrum  # before the next one is made
         return out
 
     def _spectra(self, size: int, reach: int, threads: int) -> Iterator[tuple[int, int, Floats]]:
@@ -197,22 +205,30 @@ class FilterBank:
         spectrum = self._cache.get(key)
         tile_bytes = 4 * LANES * size
         if spectrum is None and self.groups * tile_bytes <= self._cache.budget // 2:
-            tiles = self.tiles(0, self.groups, reach, threads)
-            spectrum = kernels.spectrum(tiles, size, threads=threads)
+            spectrum = self._spectrum(0, self.groups, size, reach, threads)
             self._cache.put(key, spectrum)
         if spectrum is not None:
             yield 0, self.groups, spectrum
+            self.source.release(self._cache.budget // NETWORK_SHARE)
             return
-        block = max(1, BLOCK_BYTES // (2 * tile_bytes))
+        block = self._block(size)
         for g0 in range(0, self.groups, block):
             g1 = min(g0 + block, self.groups)
-            tiles = self.tiles(g0, g1, reach, threads)
-            yield g0, g1, kernels.spectrum(tiles, size, threads=threads)
+            yield g0, g1, self._spectrum(g0, g1, size, reach, threads)
+        self.source.release(self._cache.budget // NETWORK_SHARE)
+
+    def _spectrum(self, g0: int, g1: int, size: int, reach: int, threads: int) -> Floats:
+        return kernels.spectrum(self.tiles(g0, g1, reach, threads), size, threads=threads)
 
     def tiles(self, g0: int, g1: int, length: int, threads: int) -> Floats:
         """The first `length` taps of tiles g0 .. g1, [g1 - g0, length, 16], made anew."""
         self.source.prepare(length, threads)
         c1 = min(g1 * LANES, self.channels)
         block = self.source.block(self.first + g0 * LANES, self.first + c1, 0, length, threads)
-        np.copyto(block, 0.0, where=np.abs(block) < NEGLIGIBLE)
+        for row in block:  # one at a time: a block can be as large as all that is kept
+            np.copyto(row, 0.0, where=np.abs(row) < NEGLIGIBLE)
         return kernels.channels_to_tiles(block, threads=threads)
+
+
+def _part(a: Floats | None, cut: slice) -> Floats | None:
+    return None if a is None else a[cut]

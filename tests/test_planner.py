@@ -38,7 +38,8 @@ else:
     state = model.prefill(ids[: length // 2])
     model.extend(state, ids[length // 2 :])
 rows = length - length // 2 if verb == "extend" else 0
-print(resident("VmHWM") - before, hyena_cpu.plan(model, length, logits_rows=rows).total)
+said = hyena_cpu.plan(model, length, logits_rows=rows, state=verb != "score").total
+print(resident("VmHWM") - before, said)
 """
 
 
@@ -68,9 +69,12 @@ def test_a_run_above_the_limit_is_refused_before_it_starts(name: str) -> None:
     assert state.position == 8
     with pytest.raises(hyena_cpu.LimitError, match=r"needs about .* but max-memory is"):
         bounded.prefill(tokens(LENGTH))
-    with pytest.raises(hyena_cpu.LimitError, match="allow at least"):
-        bounded.hidden(tokens(LENGTH))
     assert model(CAUSAL[name], max_memory=large).prefill(tokens(LENGTH)).position == LENGTH
+    whole = hyena_cpu.plan(free, LENGTH, state=False).total
+    assert whole < large
+    with pytest.raises(hyena_cpu.LimitError, match="allow at least"):
+        model(CAUSAL[name], max_memory=whole - 1).hidden(tokens(LENGTH))
+    assert len(model(CAUSAL[name], max_memory=whole).hidden(tokens(LENGTH))) == LENGTH
 
 
 def test_new_tokens_count_before_the_prompt_is_taken_in() -> None:
@@ -84,8 +88,8 @@ def test_new_tokens_count_before_the_prompt_is_taken_in() -> None:
 
 def test_all_logits_are_counted_where_all_are_returned() -> None:
     m = model(CAUSAL["order2"])
-    rest = hyena_cpu.plan(m, LENGTH).total
-    with_all = hyena_cpu.plan(m, LENGTH, logits_rows=LENGTH).total
+    rest = hyena_cpu.plan(m, LENGTH, state=False).total
+    with_all = hyena_cpu.plan(m, LENGTH, logits_rows=LENGTH, state=False).total
     assert with_all - rest == 4 * m.logits_width * LENGTH
     bounded = model(CAUSAL["order2"], max_memory=rest)
     bounded.token_logprobs(tokens(LENGTH))

@@ -303,7 +303,7 @@ def test_missing_values_and_awkward_texts(tmp_path: Path) -> None:
     data = {"index": [1, 2], "id": ["a\tb\n c\r", None], "x": np.array([np.nan, 1e-300])}
     with TableWriter(tmp_path / "t", "tsv", TYPES) as table:
         table.write(data)
-    assert (tmp_path / "t").read_text() == "index\tid\tx\n1\ta b c\tNA\n2\tNA\t1e-300\n"
+    assert (tmp_path / "t").read_text() == "index\tid\tx\n1\ta\\tb\\n c\\r\tNA\n2\tNA\t1e-300\n"
     for form in ("json", "jsonl"):
         with TableWriter(tmp_path / form, form, TYPES) as table:
             table.write(data)

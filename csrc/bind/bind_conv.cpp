@@ -84,7 +84,8 @@ FloatArray spectrum_py(const FloatArray& taps, std::int64_t size, const MaybeArr
 
 /// The arguments that long_conv and direct_conv share; allocates the output if there is none.
 GatedConv gated(const std::string& op, const FloatArray& z, std::int64_t start, const MaybeArray& skip,
-                const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out, FloatArray& result) {
+                const MaybeArray& pre, const MaybeArray& post, const MaybeArray& add, const MaybeArray& out,
+                FloatArray& result) {
   GatedConv job{};
   job.z = tiles(op, "z", z);
   job.start = start;
@@ -93,6 +94,7 @@ GatedConv gated(const std::string& op, const FloatArray& z, std::int64_t start, 
   job.skip = skip ? floats(op, "skip", *skip, {job.z.groups, kTile}) : nullptr;
   job.pre = maybe_tiles(op, "pre", pre, job.z.groups, job.z.length);
   job.post = maybe_tiles(op, "post", post, job.z.groups, job.z.length - start);
+  job.add = maybe_tiles(op, "add", add, job.z.groups, job.z.length - start);
   result = out_tiles(op, out, job.z.groups, job.z.length - start);
   job.out = tiles(op, "out", result);
   return job;
@@ -118,10 +120,10 @@ GatedConvs cut_spans(const std::string& op, const GatedConv& job, const MaybeSpa
 }
 
 FloatArray long_conv_py(const FloatArray& z, const FloatArray& spectrum, std::int64_t start, const MaybeArray& skip,
-                        const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out, const MaybeSpans& spans,
-                        int threads) {
+                        const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out, const MaybeArray& add,
+                        const MaybeSpans& spans, int threads) {
   FloatArray y;
-  const GatedConv job = gated("long_conv", z, start, skip, pre, post, out, y);
+  const GatedConv job = gated("long_conv", z, start, skip, pre, post, add, out, y);
   const GatedConvs jobs = cut_spans("long_conv", job, spans);
   const TileView filter = tiles("long_conv", "spectrum", spectrum);
   check_size("long_conv", filter.length);
@@ -185,9 +187,9 @@ bool overlap(const TileView& a, const TileView& b) {
 
 FloatArray direct_conv_py(const FloatArray& z, const FloatArray& taps, std::int64_t start, const MaybeArray& skip,
                           const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out,
-                          const MaybeSpans& spans, int threads) {
+                          const MaybeArray& add, const MaybeSpans& spans, int threads) {
   FloatArray y;
-  const GatedConv job = gated("direct_conv", z, start, skip, pre, post, out, y);
+  const GatedConv job = gated("direct_conv", z, start, skip, pre, post, add, out, y);
   const GatedConvs jobs = cut_spans("direct_conv", job, spans);
   const TileView filter = tiles("direct_conv", "taps", taps);
   if (filter.groups != job.z.groups || filter.length < 1)
@@ -231,7 +233,7 @@ void bind_conv(py::module_& m) {
   const auto start = py::arg("start") = 0;
   const auto skip = py::arg("skip").noconvert() = py::none(), pre = py::arg("pre").noconvert() = py::none();
   const auto post = py::arg("post").noconvert() = py::none(), out = py::arg("out").noconvert() = py::none();
-  const auto spans = py::arg("spans").noconvert() = py::none();
+  const auto add = py::arg("add").noconvert() = py::none(), spans = py::arg("spans").noconvert() = py::none();
   const auto threads = py::arg("threads") = 1;
   m.def("short_conv", &short_conv_py, py::arg("x").noconvert(), taps, py::arg("bias").noconvert(),
         py::arg("tail").noconvert(), py::arg("parts"), out, py::kw_only(), threads,
@@ -248,12 +250,12 @@ void bind_conv(py::module_& m) {
         "transform_size) and scaled for long_conv: float32 [G, size, 16] in a layout that only long_conv\n"
         "of the same build reads. Raises ValueError on wrong shapes or sizes.");
   m.def("long_conv", &long_conv_py, z, py::arg("spectrum").noconvert(), start, skip, pre, post, out, py::kw_only(),
-        spans, threads,
-        "post * (c + skip * w) at times [start, S), where w = pre * z and c is the product of w and the\n"
+        add, spans, threads,
+        "post * (c + skip * w + add) at times [start, S), where w = pre * z and c is the product of w and the\n"
         "filter behind `spectrum` modulo t^M + 1: their convolution, in which what lies beyond M comes\n"
         "back M earlier with its sign turned. float32 z, pre [G, S, 16], spectrum [G, M, 16] with M >= S,\n"
-        "skip [G, 16], post [G, S - start, 16] -> [G, S - start, 16]. `out` may be the very rows of z, pre\n"
-        "or post. With K taps in the spectrum the wrap-around misses [start, S) if\n"
+        "skip [G, 16], post, add [G, S - start, 16] -> [G, S - start, 16]. `out` may be the very rows of z,\n"
+        "pre, post or add. With K taps in the spectrum the wrap-around misses [start, S) if\n"
         "M >= S - start + K - 1. A tap at lag -d (a filter that looks ahead, or one wrapped around a\n"
         "circle of any length) is stored with its sign turned as tap M - d; then M >= 2 S - 1 keeps the\n"
         "rest out. With spans int64 [B, 2] every run of rows [first, last) is a sequence by itself, and the\n"
@@ -265,13 +267,21 @@ void bind_conv(py::module_& m) {
         "As long_conv with start = 0, channel by channel: float32 z, pre, post [C, T] with contiguous rows,\n"
         "spectrum [C, M] of row_spectrum, skip [C] -> [C, T]. `out` may be z, pre or post. Raises\n"
         "ValueError on wrong shapes.");
-  m.def("direct_conv", &direct_conv_py, z, taps, start, skip, pre, post, out, py::kw_only(), spans, threads,
+  m.def("direct_conv", &direct_conv_py, z, taps, start, skip, pre, post, out, py::kw_only(), add, spans, threads,
         "As long_conv, with c[t] = sum over k < min(K, t + 1) of taps[k] * w[t - k] by direct sums, taps\n"
         "float32 [G, K, 16]. The bits of an output do not depend on start or S. `out` must not overlap z\n"
         "or pre; spans as for long_conv. Raises ValueError on wrong shapes.");
   m.def("pocket_conv", &pocket_conv_py, z, taps, py::arg("size"),
         "The product of z and taps, float32 [G, S, 16] and [G, K, 16], modulo t^size + 1 through pocketfft,\n"
         "to check and time long_conv against. Raises ValueError on wrong shapes.");
+  m.def(
+      "conv_scratch",
+      [](std::int64_t size, std::int64_t length, int threads) {
+        check_size("conv_scratch", size);
+        return sizeof(float) * conv_scratch(size, length, thread_count("conv_scratch", threads));
+      },
+      py::arg("size"), py::arg("length"), py::kw_only(), threads,
+      "Bytes of working memory that long_conv of size `size` takes for `length` rows.");
   m.def("conv_plan", &conv_plan_py, py::arg("new"), py::arg("history"), py::arg("taps"),
         "How to convolve `new` tokens after `history` ones with `taps` taps: 0 for direct_conv, else the\n"
         "size M for long_conv with S = history + new and start = history. A spectrum serves that call if\n"

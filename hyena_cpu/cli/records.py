@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..errors import InputError
 from .common import Parser, UsageError, flag_pair, has_dna_tokenizer, read_input, source
 
 if TYPE_CHECKING:
     from ..model import Model
-    from ..sequences import DnaPolicy, Record
+    from ..sequences import DnaPolicy, Meter, Record
 
 
 def add_sequence_options(
@@ -41,8 +42,12 @@ def dna_policy(args: argparse.Namespace, model: Model) -> DnaPolicy:
     return DnaPolicy(case or "upper", ambiguous, rna or "convert")
 
 
-def read_records(args: argparse.Namespace, model: Model) -> Iterator[Record]:
+def read_records(
+    args: argparse.Namespace, model: Model, meter: Meter | None = None
+) -> Iterator[Record]:
     """Records of --fasta, one at a time, or the one of a text or file for a model of DNA.
+
+    `meter` is told how much of the FASTA file has been read.
 
     Raises:
         UsageError: an option that cannot act on this input.
@@ -57,8 +62,10 @@ def read_records(args: argparse.Namespace, model: Model) -> Iterator[Record]:
             "--strip-newline has no effect on sequences: white space is no part of one"
         )
     if args.fasta is not None:
-        return read_fasta(source(args.fasta), strict=bool(args.strict))
+        return read_fasta(source(args.fasta), strict=bool(args.strict), meter=meter)
     if args.strict is not None:
         raise UsageError("--strict acts on FASTA only")
     data, name = read_input(args, strip_newline=True)
+    if data.startswith(b">"):
+        raise InputError(f"{name} is FASTA, not a plain sequence: give it as --fasta FILE")
     return iter([Record(0, name, "".join(data.decode("latin-1").split()))])

@@ -1,4 +1,4 @@
-"""hyena-cpu score: a table of log-probabilities, one row per record."""
+"""hyena-cpu score: a table of log-probabilities, one row per record or per position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..progress import Progress
+from ..progress import Progress, Watch
 from .common import (
     Parser,
     UsageError,
@@ -27,12 +27,14 @@ from .tables import add_table_options, open_table, table_form, table_settings
 
 if TYPE_CHECKING:
     from ..model import Model
-    from ..score import Row, Setup
+    from ..score import Part, Row, Setup, Strand
     from ..tables import TableWriter
 
 DNA_OPTIONS = ("case", "special", "ambiguous", "rna", "strict", "strand")
-SCORING = ("window", "stride", "bos", "style")
+SCORING = ("window", "stride", "bos", "style", "alphabet", "per_position")
 INPUT = ("text", "prompt", "file", "fasta", "strip_newline")
+
+SHOWN_FAILURES = 10  # records without a status column that get a message each
 
 
 def parser() -> Parser:
@@ -41,6 +43,10 @@ def parser() -> Parser:
     add_prompt_options(p, fasta=True)
     add_sequence_options(p)
     how = p.add_argument_group("scoring")
+    help = "a row for every base or token: its probability, those of A C G T, the entropy"
+    flag_pair(how, "--per-position", default=False, help=help)
+    help = "probabilities over all the model's tokens or over the four bases (default: all)"
+    how.add_argument("--alphabet", choices=("all", "acgt"), default="all", help=help)
     how.add_argument("--window", type=whole(2), metavar="N", help="tokens seen at once")
     how.add_argument("--stride", type=whole(1), metavar="N", help="tokens scored per window")
     flag_pair(how, "--bos", default=False, help="begin token before every window")
@@ -53,61 +59,94 @@ def parser() -> Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command. 4 if a record could not be scored; its row says why."""
-    from ..score import COLUMNS, TEXT_COLUMNS
-
     exactly_one(args, "text", "prompt", "file", "fasta")
     table_form(args)
     with Progress("loading", enabled=args.progress) as progress:
         model = load_model(args, progress.update)
     model.on_progress = None
     text = args.fasta is None and not has_dna_tokenizer(model)
-    rows = _text_rows(args, model) if text else _dna_rows(args, model)
-    settings = table_settings(args, model, *INPUT, *DNA_OPTIONS, *SCORING)
-    with (
-        open_table(args, TEXT_COLUMNS if text else COLUMNS, settings) as table,
-        Progress("records scored", enabled=args.progress) as progress,
-    ):
-        failed = _write(table, rows, progress)
+    failed = (_score_text if text else _score_records)(args, model)
     if failed:
-        log.error("%d of the records could not be scored: their status says why", failed)
+        log.error("%d of the records could not be scored", failed)
     return 4 if failed else 0
 
 
-def _text_rows(args: argparse.Namespace, model: Model) -> Iterator[Row]:
-    from ..score import score_text
+def _score_text(args: argparse.Namespace, model: Model) -> int:
+    """Scores a text, which is one record; how many records failed."""
+    from ..score import TEXT_COLUMNS, TOKEN_COLUMNS, score_text, token_parts
 
     given = [name for name in DNA_OPTIONS if getattr(args, name) is not None]
     if given:
         raise UsageError(f"--{given[0]} acts on DNA only: give --fasta or a model for DNA")
     data, name = read_input(args, strip_newline=False)
     setup = _setup(args, model)
-    return (score_text(model, text, setup, name) for text in [data])
+    settings = table_settings(args, model, *INPUT, *SCORING)
+    columns = TOKEN_COLUMNS if args.per_position else TEXT_COLUMNS
+    with (
+        open_table(args, columns, settings) as table,
+        Progress("tokens scored", enabled=args.progress) as progress,
+    ):
+        watch = Watch(progress, lambda: 1.0, resumed=False)
+        model.on_progress = watch.inside
+        if not table.done and args.per_position:
+            _write_parts(table, token_parts(model, data, setup, name, watch.scored))
+        elif not table.done:
+            _write_rows(table, iter([score_text(model, data, setup, name, watch.scored)]))
+        return table.failed
 
 
-def _dna_rows(args: argparse.Namespace, model: Model) -> Iterator[Row]:
-    from ..score import score_fasta
+def _score_records(args: argparse.Namespace, model: Model) -> int:
+    """Scores records of DNA; how many failed."""
+    from ..score import BASE_COLUMNS, COLUMNS, base_parts, one_per_letter, score_fasta
+    from ..sequences import Meter
 
-    records = read_records(args, model)
-    policy = dna_policy(args, model)
-    return score_fasta(model, records, _setup(args, model), policy, args.strand or "fwd")
+    meter = Meter()
+    share = (lambda: meter.share) if args.fasta is not None else (lambda: 1.0)
+    records = read_records(args, model, meter)
+    setup, policy = _setup(args, model), dna_policy(args, model)
+    strand: Strand = "fwd" if args.strand is None else args.strand
+    if args.per_position and not one_per_letter(model):
+        raise UsageError(
+            f"--per-position of sequences needs one token per base, and {model.name} has none"
+        )
+    settings = table_settings(args, model, *INPUT, *DNA_OPTIONS, *SCORING)
+    columns = BASE_COLUMNS if args.per_position else COLUMNS
+    with (
+        open_table(args, columns, settings) as table,
+        Progress("bases scored", enabled=args.progress) as progress,
+    ):
+        watch = Watch(progress, share, resumed=table.done > 0)
+        model.on_progress = watch.inside
+        given = model, records, setup, policy, strand
+        skip, report = table.done, watch.scored
+        if args.per_position:
+            _write_parts(table, base_parts(*given, skip=skip, on_progress=report))
+        else:
+            _write_rows(table, score_fasta(*given, skip=skip, on_progress=report))
+        return table.failed
 
 
 def _setup(args: argparse.Namespace, model: Model) -> Setup:
     from ..score import Setup, check
 
-    setup = Setup(args.window, args.stride, args.bos, args.style, args.special)
+    setup = Setup(args.window, args.stride, args.bos, args.style, args.special, args.alphabet)
     with usage_errors(args):
         check(model, setup)
     return setup
 
 
-def _write(table: TableWriter, rows: Iterator[Row], progress: Progress) -> int:
-    """Writes the rows after those that are there already; returns how many rows failed."""
+def _write_rows(table: TableWriter, rows: Iterator[Row]) -> None:
     from ..score import values
 
-    for index, row in enumerate(rows):
-        if index >= table.done:
-            named = {name: [value] for name, value in values(row).items() if name in table.columns}
-            table.write(named, failed=row.status != "ok")
-        progress.update(index + 1, 0)
-    return table.failed
+    for row in rows:
+        named = {name: [value] for name, value in values(row).items() if name in table.columns}
+        table.write(named, failed=row.status != "ok")
+
+
+def _write_parts(table: TableWriter, parts: Iterator[Part]) -> None:
+    shown = 0
+    for part in parts:
+        table.write(part.columns, last=part.last, failed=part.status != "ok")
+        if part.status != "ok" and shown < SHOWN_FAILURES:
+            log.error("%s", part.status)
+            shown += 1

@@ -44,8 +44,11 @@ class Mixer(Protocol):
     def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
         """The same for complete sequences, nothing remembered."""
 
-    def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
+    def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:
+        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart.
+
+        alone: they are one sequence. kept: it has a state.
+        """
 
     def state_bytes(self, length: int) -> int:
         """Bytes of one state after `length` tokens that grows on."""

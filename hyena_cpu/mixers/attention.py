@@ -58,6 +58,7 @@ class Attention:
             kernels.rotary(qkv[:, : 2 * width], ctx.positions, heads, base, threads=ctx.threads)
         for b, first, last in ctx.segments():
             cache = self.new_state() if states is None else states[b]
+            cache = cache if ctx.keep else cache.fork()
             n = last - first
             cache.make_room(n)
             kernels.kv_append(cache.keys, cache.values, k[first:last], v[first:last], cache.length)
@@ -77,9 +78,15 @@ class Attention:
         """`extend` of complete sequences."""
         self.extend(None, x, norm, ctx)
 
-    def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
-        row = 4 * self.d_model * length
+    def buffers(
+        self,
+        rows: int,
+        *,
+        alone: bool,  # noqa: ARG002
+        kept: bool,  # noqa: ARG002
+    ) -> list[tuple[str, int]]:
+        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+        row = 4 * self.d_model * rows
         return [("normalised rows", row), ("projections", 3 * row), ("keys and values", 2 * row)]
 
     def state_bytes(self, length: int) -> int:

@@ -75,9 +75,15 @@ class LongConv:
         """`extend` of complete sequences."""
         self.extend(None, x, norm, ctx)
 
-    def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
-        row = 4 * self.d_model * length
+    def buffers(
+        self,
+        rows: int,
+        *,
+        alone: bool,  # noqa: ARG002
+        kept: bool,  # noqa: ARG002
+    ) -> list[tuple[str, int]]:
+        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+        row = 4 * self.d_model * rows
         copies = len(self.taps)
         return [
             ("normalised rows", row),
@@ -131,9 +137,15 @@ class H3Conv:
         """`extend` of complete sequences."""
         self.extend(None, x, norm, ctx)
 
-    def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
-        row = 4 * self.d_model * length
+    def buffers(
+        self,
+        rows: int,
+        *,
+        alone: bool,  # noqa: ARG002
+        kept: bool,  # noqa: ARG002
+    ) -> list[tuple[str, int]]:
+        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+        row = 4 * self.d_model * rows
         return [
             ("normalised rows", row),
             ("projections", 3 * row),
@@ -157,7 +169,8 @@ def _convolve(
     """Outputs of rows z [G, n, 16], causal or as the originals wrap them; conv None: all rows."""
     if WRAP not in ctx.compat:
         if conv is not None:
-            return conv.extend(z, ctx.threads, skip=skip, post=post)
+            take_in = conv.extend if ctx.keep else conv.peek
+            return take_in(z, ctx.threads, skip=skip, post=post)
         return taps.bank.convolve(z, 0, ctx.threads, skip=skip, post=post)
     if conv is not None:
         raise ModelError(

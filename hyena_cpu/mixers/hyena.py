@@ -85,7 +85,7 @@ class Hyena:
             self.config.order + 1,
             threads=ctx.threads,
         )
-        if states is not None and tails is not None:
+        if states is not None and tails is not None and ctx.keep:
             for state, rows in zip(states, tails, strict=True):
                 self._tail(state).rows = rows
         z = self._mix(states, gates, z, ctx)
@@ -123,11 +123,13 @@ class Hyena:
             raise ModelError("hyena: a state of another kind of layer")
         return state.tail
 
-    def buffers(self, length: int) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `length` rows holds at its peak, filters apart."""
-        groups = -(-self.d_model // LANES)
-        # A state keeps the gated inputs of a chunk beside the chunk itself.
-        return [("gates and values", 4 * LANES * groups * length * (self.config.order + 2))]
+    def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:
+        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+        tiles = 4 * LANES * -(-self.d_model // LANES) * rows
+        # A convolution works in place unless its input is kept, or is that of several sequences.
+        # With a state, what came before a chunk is put in front of it.
+        more = 2 if kept else 0 if alone else 1
+        return [("gates and values", tiles * (self.config.order + more))]
 
     def state_bytes(self, length: int) -> int:
         """Bytes of one state after `length` tokens that grows on."""
@@ -150,9 +152,13 @@ def append_each(
     pre: Floats | None,
     post: Floats | None,
 ) -> Floats:
-    """Appends the rows z [G, T, 16] of every sequence to its convolution; outputs [G, T, 16]."""
+    """Appends the rows z [G, T, 16] of every sequence to its convolution; outputs [G, T, 16].
+
+    Rows that are not kept follow one sequence only.
+    """
     if len(convs) == 1:
-        return convs[0].extend(z, ctx.threads, skip=skip, pre=pre, post=post)
+        take_in = convs[0].extend if ctx.keep else convs[0].peek
+        return take_in(z, ctx.threads, skip=skip, pre=pre, post=post)
     if len(convs) == z.shape[1]:
         return extend_each(convs, z, ctx.threads, skip=skip, pre=pre, post=post)
     out = np.empty_like(z)

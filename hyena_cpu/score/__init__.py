@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import ArrayLike
 
-from .positions import BASE_COLUMNS, TOKEN_COLUMNS, base_rows, token_rows
-from .rows import COLUMNS, TEXT_COLUMNS, Row, Strand, prepare, score_fasta, score_text, values
+from .positions import BASE_COLUMNS, TOKEN_COLUMNS, Part, base_parts, token_parts
+from .rows import COLUMNS, TEXT_COLUMNS, Row, Strand, score_fasta, score_text, values
 from .sums import Score, groups, score_each, tokens_of
-from .windows import Alphabet, Setup, check
+from .windows import Alphabet, Setup, check, one_per_letter
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -25,17 +25,18 @@ __all__ = [
     "COLUMNS",
     "TEXT_COLUMNS",
     "TOKEN_COLUMNS",
+    "Part",
     "Row",
     "Score",
     "Setup",
     "Strand",
-    "base_rows",
+    "base_parts",
     "check",
-    "prepare",
+    "one_per_letter",
     "score",
     "score_fasta",
     "score_text",
-    "token_rows",
+    "token_parts",
     "values",
 ]
 

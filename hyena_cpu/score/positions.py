@@ -5,15 +5,18 @@ Shapes: n positions of a piece of the sequence; tables come piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InputError, LimitError, NumericError
+from ..sequences import DnaPolicy, Record
 from ..tokenizers.dna import TOKENS
-from .rows import Job
-from .sums import OnProgress, not_finite
+from .rows import Job, Strand, prepare
+from .sums import OnProgress, not_finite, tokens_of
 from .windows import (
     FOUR,
     Ids,
@@ -30,7 +33,7 @@ from .windows import (
 if TYPE_CHECKING:
     from ..model import Model
 
-Piece = dict[str, Any]  # columns
+Columns = dict[str, Any]  # name -> n values
 
 BASE_COLUMNS: dict[str, type] = {
     "index": int,
@@ -54,51 +57,102 @@ TOKEN_COLUMNS: dict[str, type] = {
 }
 
 
-def base_rows(
-    model: Model, job: Job, setup: Setup, on_progress: OnProgress | None = None
-) -> Iterator[Piece]:
-    """Columns of BASE_COLUMNS for a record, strand after strand, each in the order it is read.
+@dataclass(frozen=True)
+class Part:
+    """Rows of a record, by column; after the last ones `status` says ok or what is wrong."""
+
+    columns: Columns
+    last: bool = False
+    status: str = "ok"
+
+
+def base_parts(
+    model: Model,
+    records: Iterable[Record],
+    setup: Setup,
+    policy: DnaPolicy,
+    strand: Strand = "fwd",
+    *,
+    skip: int = 0,
+    on_progress: OnProgress | None = None,
+) -> Iterator[Part]:
+    """Columns of BASE_COLUMNS for every record, strand after strand, each in the order it is read.
 
     `position` counts from 0 on the record as given, on the reverse strand too (where it falls);
     `base` is the letter that was read, there the complement. Special tokens stand at -1 and T.
     Probabilities are those that predicted the base, over all rows, or over the four bases if the
-    alphabet is acgt; `entropy` is in bits and always over the four.
+    alphabet is acgt; `entropy` is in bits and always over the four. A base that is not scored has
+    missing values. A record that cannot be scored has no rows.
+
+    Args:
+        skip: records passed over at the beginning.
+        on_progress: gets tokens done and to do, of each record.
 
     Raises:
+        InputError: the model has no token per base.
         NumericError: a log-probability is not finite.
     """
+    four = four_ids(model)
+    for record in records:
+        if record.index < skip:
+            continue
+        job = prepare(model, record, setup, policy, strand)
+        status = job.row.status
+        try:
+            for columns in _bases_of(model, job, setup, four, on_progress):
+                yield Part(columns)
+        except (InputError, LimitError) as error:
+            status = f"error: {error}"
+        except NumericError as error:
+            raise NumericError(f"record {record.index + 1} ({record.id!r}): {error}") from None
+        yield Part({name: [] for name in BASE_COLUMNS}, last=True, status=status)
+
+
+def token_parts(
+    model: Model, text: bytes, setup: Setup, name: str, on_progress: OnProgress | None = None
+) -> Iterator[Part]:
+    """Columns of TOKEN_COLUMNS for a text; errors as of `base_parts`.
+
+    Bytes of a token that are no character by themselves are written as \\xNN.
+    """
+    ids = tokens_of(model, text, setup)
+    four = four_ids(model) if setup.alphabet == "acgt" else None
+    if on_progress is not None:
+        on_progress(0, len(ids))
+    for at, part, rows in _all_positions(model, ids, setup):
+        pieces = [model.tokenizer.decode_bytes([i]) for i in part]
+        columns = {
+            "index": [0] * len(part),
+            "id": [name] * len(part),
+            "position": np.arange(at, at + len(part)),
+            "token": [piece.decode("utf-8", "backslashreplace") for piece in pieces],
+            "logprob": _logprobs(model, part, rows, four),
+        }
+        yield Part(columns)
+        if on_progress is not None:
+            on_progress(at + len(part), len(ids))
+    yield Part({name: [] for name in TOKEN_COLUMNS}, last=True)
+
+
+def _bases_of(
+    model: Model, job: Job, setup: Setup, four: Ids, on_progress: OnProgress | None
+) -> Iterator[Columns]:
     done = 0
+    if on_progress is not None:
+        on_progress(0, job.n_tokens)
     for strand, tokens in job.strands.items():
         assert isinstance(tokens, Letters)
         for at, ids, rows in _all_positions(model, tokens, setup):
             named = {"index": job.row.index, "id": job.row.id, "strand": strand}
-            piece: Piece = {name: [value] * len(ids) for name, value in named.items()}
-            yield piece | _places(tokens, at, len(ids), strand) | _bases(model, ids, rows, setup)
+            repeated = {name: [value] * len(ids) for name, value in named.items()}
+            places = _places(tokens, at, len(ids), strand)
+            renormalised = four if setup.alphabet == "acgt" else None
+            logprobs = _logprobs(model, ids, rows, renormalised)
+            shares = _shares(rows, len(ids), four, renormalised is not None)
+            yield {**repeated, **places, "logprob": logprobs, **shares}
             done += len(ids)
             if on_progress is not None:
                 on_progress(done, job.n_tokens)
-
-
-def token_rows(
-    model: Model, name: str, ids: Ids, setup: Setup, on_progress: OnProgress | None = None
-) -> Iterator[Piece]:
-    """Columns of TOKEN_COLUMNS for a text of token ids [T]; errors as of `base_rows`.
-
-    Bytes of a token that are no character by themselves are written as \\xNN.
-    """
-    for at, part, rows in _all_positions(model, ids, setup):
-        texts = [
-            model.tokenizer.decode_bytes([i]).decode("utf-8", "backslashreplace") for i in part
-        ]
-        yield {
-            "index": np.zeros(len(part), np.int64),
-            "id": [name] * len(part),
-            "position": np.arange(at, at + len(part)),
-            "token": texts,
-            "logprob": _logprobs(model, part, rows, setup),
-        }
-        if on_progress is not None:
-            on_progress(at + len(part), len(ids))
 
 
 def _all_positions(
@@ -107,16 +161,19 @@ def _all_positions(
     """(position of the first, ids [n], log-probabilities [n, V]); None for a token not scored."""
     places = windows(model, len(tokens), setup)
     first = places[0].begin if places else len(tokens)
-    if first:
-        yield 0, tokens[:first], None
     for window in places:
         at = window.begin
         for ids, rows in predictions(model, tokens, window, setup):
+            if first:  # only now: the model may refuse the length
+                yield 0, tokens[:first], None
+                first = 0
             yield at, ids, rows
             at += len(ids)
+    if first:
+        yield 0, tokens[:first], None
 
 
-def _places(tokens: Letters, at: int, n: int, strand: str) -> Piece:
+def _places(tokens: Letters, at: int, n: int, strand: str) -> Columns:
     """Columns position and base of tokens at .. at + n - 1."""
     letters, begin = tokens.sequence, at - tokens.front
     read = list(letters[max(begin, 0) : max(begin + n, 0)])
@@ -128,29 +185,27 @@ def _places(tokens: Letters, at: int, n: int, strand: str) -> Piece:
     return {"position": len(letters) - 1 - position if strand == "rc" else position, "base": read}
 
 
-def _bases(model: Model, ids: Ids, rows: NDArray[np.float64] | None, setup: Setup) -> Piece:
-    """Columns logprob, p_* and entropy."""
+def _shares(rows: NDArray[np.float64] | None, n: int, four: Ids, renormalised: bool) -> Columns:
+    """Columns p_* and entropy of n positions."""
     if rows is None:
-        shares = np.full((len(ids), 4), np.nan)
-        entropy = np.full(len(ids), np.nan)
+        shares, entropy = np.full((n, 4), np.nan), np.full(n, np.nan)
     else:
-        four = four_ids(model)
         among = four_of(rows, four)
-        shares = np.exp(among if setup.alphabet == "acgt" else rows[:, four])
+        shares = np.exp(among if renormalised else rows[:, four])
         entropy = -(np.exp(among) * among).sum(axis=1) / np.log(2)
-    columns = {f"p_{base}": shares[:, i] for i, base in enumerate(FOUR)}
-    return {"logprob": _logprobs(model, ids, rows, setup), **columns, "entropy": entropy}
+    return {**{f"p_{base}": shares[:, i] for i, base in enumerate(FOUR)}, "entropy": entropy}
 
 
 def _logprobs(
-    model: Model, ids: Ids, rows: NDArray[np.float64] | None, setup: Setup
+    model: Model, ids: Ids, rows: NDArray[np.float64] | None, four: Ids | None
 ) -> NDArray[np.float64]:
+    """Log-probabilities [n] of ids, among `four` if that is given; NaN where there is none."""
     if rows is None:
         return np.full(len(ids), np.nan)
-    if setup.alphabet == "acgt":
-        values, inside = among_four(rows, ids, four_ids(model))
-    else:
+    if four is None:
         values, inside = rows[np.arange(len(ids)), ids], np.ones(len(ids), bool)
+    else:
+        values, inside = among_four(rows, ids, four)
     if not np.isfinite(values[inside]).all():
         raise not_finite(model)
     return values

@@ -103,8 +103,10 @@ def score_text(
     model: Model, text: bytes, setup: Setup, name: str, on_progress: OnProgress | None = None
 ) -> Row:
     """The row of a text file, which is one record; its length is in bytes."""
-    score = score_tokens(model, tokens_of(model, text, setup), setup, on_progress)
-    return Row(0, name, len(text), score, "fwd")
+    tokens = tokens_of(model, text, setup)
+    if on_progress is not None:
+        on_progress(0, len(tokens))
+    return Row(0, name, len(text), score_tokens(model, tokens, setup, on_progress), "fwd")
 
 
 def values(row: Row) -> dict[str, int | float | str | None]:

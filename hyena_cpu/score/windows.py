@@ -200,4 +200,5 @@ def among_four(
 def four_of(rows: NDArray[np.float64], four: Ids) -> NDArray[np.float64]:
     """Log-probabilities [n, 4] of the four bases among themselves."""
     kept = rows[:, four]
-    return kept - np.logaddexp.reduce(kept, axis=1, keepdims=True)
+    kept -= kept.max(axis=1, keepdims=True)
+    return kept - np.log(np.exp(kept).sum(axis=1, keepdims=True))

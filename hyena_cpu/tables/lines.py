@@ -150,7 +150,14 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, at: int) -> 
 
 
 def _cell(value: Any) -> str:
-    """A table cell: NA for nothing, ten digits of a float, never a tab or line end in a text."""
+    """A cell: NA for nothing, ten digits of a float, a tab or line end as \\t or \\n."""
     if value is None:
         return "NA"
-    return f"{value:.10g}" if isinstance(value, float) else " ".join(str(value).split())
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    text = str(value)
+    return text if text.isprintable() else text.translate(_ESCAPES)
+
+
+# Whatever some program takes for the end of a cell or a line.
+_ESCAPES = {ord(c): repr(c)[1:-1] for c in "\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
