@@ -81,7 +81,7 @@ class Positions(TableWriter):
         first = 0
         for block in blocks:
             end = first + len(block)
-            self._piece(item, first, block, last=end == len(item.ids))
+            self._piece(item, first, block, last=end == item.n_tokens)
             first = end
 
     def _piece(self, item: Item, first: int, block: Floats, *, last: bool) -> None:
@@ -103,8 +103,7 @@ class Matrices(Members):
     def put(self, item: Item, blocks: Iterable[Floats]) -> None:
         """Writes an item; blocks hold its T rows, or none if it failed."""
         self.name(item.id, item.length, item.status)
-        rows = 0 if item.ids is None else len(item.ids)
-        self.write(rows, blocks, failed=item.error is not None)
+        self.write(item.n_tokens, blocks, failed=item.error is not None)
 
 
 Arrays = Vectors | Positions | Matrices

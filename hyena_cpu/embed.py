@@ -9,7 +9,7 @@ Shapes: T tokens, D width.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -31,7 +31,7 @@ Pool = Literal["mean", "last"]
 Strand = Literal["fwd", "rc"]
 Special = Literal["hf", "cls-sep"]
 
-GROUP_TOKENS = 1 << 16  # short sequences that are computed together have so many tokens at most
+OnProgress = Callable[[int, int], None]  # tokens embedded, of so many
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Item:
     length: int
     ids: Ids | None
     error: HyenaError | None = None
+
+    @property
+    def n_tokens(self) -> int:
+        """T, 0 without ids."""
+        return 0 if self.ids is None else len(self.ids)
 
     @property
     def status(self) -> str:
@@ -118,13 +123,22 @@ def prepared(
 
 
 def embedded(
-    model: Model, items: Iterable[Item], layer: int = -1, pool: Pool | None = "mean"
+    model: Model,
+    items: Iterable[Item],
+    layer: int = -1,
+    pool: Pool | None = "mean",
+    on_progress: OnProgress | None = None,
 ) -> Iterator[tuple[Item, Iterator[Floats]]]:
     """Each item, in order, with its rows in blocks: 1 row if pooled, else T, none without ids.
 
     Blocks float32 [n, D] are computed as they are taken: take those of one item before the next.
+    Short sequences are read ahead and computed together. on_progress gets tokens done and to do,
+    of those that are computed together.
     """
-    for group in grouped(items, group_tokens(model)):
+    report = on_progress or (lambda _done, _total: None)
+    for group in grouped(items, planner.batch_rows(model)):
+        total = sum(item.n_tokens for item in group)
+        report(0, total)
         hidden = _hidden(model, [item.ids for item in group if item.ids is not None], layer)
         for item in group:
             if item.ids is None:
@@ -132,44 +146,40 @@ def embedded(
                 continue
             blocks = _finite(next(hidden), model, item)
             yield item, blocks if pool is None else _pooled(blocks, pool)
+        report(total, total)
 
 
 def save(
-    model: Model, items: Iterator[Item], arrays: Arrays, layer: int = -1, pool: Pool | None = "mean"
-) -> Iterator[Item]:
-    """Writes the items that `arrays` lacks; each comes back once it is written.
+    model: Model,
+    items: Iterator[Item],
+    arrays: Arrays,
+    layer: int = -1,
+    pool: Pool | None = "mean",
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Writes the items that `arrays` lacks.
 
     Errors are those of `embed`, but an item that has one itself is written as failed.
     """
     for item in itertools.islice(items, arrays.done):
         arrays.skip(item)
-        yield item
-    for item, blocks in embedded(model, items, layer, pool):
+    for item, blocks in embedded(model, items, layer, pool, on_progress):
         arrays.put(item, blocks)
-        yield item
 
 
 def largest(model: Model, items: Iterable[Item]) -> planner.Plan:
     """Memory of the largest call that `embedded` makes for these items; none if all fail."""
-    tokens, several = 0, False
-    for group in grouped(items, group_tokens(model)):
-        lengths = [len(item.ids) for item in group if item.ids is not None]
-        if sum(lengths) > tokens:
-            tokens, several = sum(lengths), len(lengths) > 1
+    tokens, lengths = 0, [0]
+    for group in grouped(items, planner.batch_rows(model)):
+        n = sum(item.n_tokens for item in group)
+        if n > tokens:
+            tokens, lengths = n, [item.n_tokens for item in group if item.ids is not None]
     if not tokens:
         return planner.Plan(())
-    held = 4 * model.config.d_model * tokens if several else 0
-    return planner.Plan((*planner.plan(model, tokens).rows, ("hidden states", held)))
-
-
-def group_tokens(model: Model) -> int:
-    """Most tokens of short sequences computed together: GROUP_TOKENS, or what memory allows."""
-    tokens = GROUP_TOKENS
-    if model.max_memory is not None:
-        row = 4 * model.config.d_model  # all hidden states of a group are there at once
-        while tokens > 1 and planner.plan(model, tokens).total + row * tokens > model.max_memory:
-            tokens //= 2
-    return tokens
+    longest = max(lengths)
+    needed = planner.plan(model, longest, -(-tokens // longest), state=False)
+    together = 2 * 4 * model.config.d_model * tokens if len(lengths) > 1 else 0
+    return planner.Plan((*needed.rows, ("vectors of a batch", together)))
 
 
 def grouped(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
@@ -181,7 +191,7 @@ def grouped(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
     tokens = 0
     try:
         for item in items:
-            length = 1 if item.ids is None else len(item.ids)
+            length = max(item.n_tokens, 1)  # so that a group ends even where all fail
             if group and tokens + length > limit:
                 yield group
                 group, tokens = [], 0
@@ -201,10 +211,14 @@ def _tokens(model: Model, text: str | bytes | ArrayLike) -> ArrayLike:
 
 def _hidden(model: Model, sequences: list[Ids], layer: int) -> Iterator[Iterator[Floats]]:
     """Blocks of each sequence, cut as pooling cuts them."""
-    if len(sequences) == 1:
-        yield iter(model.hidden_blocks(sequences[0], layer, pooling.BLOCK_ROWS))
-    elif sequences:
-        yield from map(pooling.blocks_of, model.hidden_each(sequences, layer))
+    if len(sequences) > 1:
+        try:
+            yield from map(pooling.blocks_of, model.hidden_each(sequences, layer))
+            return
+        except LimitError:
+            pass  # together they need more memory than is allowed; each has been checked
+    for ids in sequences:
+        yield iter(model.hidden_blocks(ids, layer, pooling.BLOCK_ROWS))
 
 
 def _finite(blocks: Iterable[Floats], model: Model, item: Item) -> Iterator[Floats]:

@@ -210,7 +210,7 @@ def test_a_record_that_fails_keeps_its_place(folder: Path, model: Model, tmp_pat
         (["--fasta", str(VARIABLE), "--pool", "none", "-o", "x.npy"], 2, "holds one record"),
         (["--fasta", "/absent.fa"], 4, "/absent.fa: cannot be opened"),
         (["AC-GT"], 4, "'-' at position 3 is no nucleotide code"),
-        (["-f", str(CASES / "C092" / "empty_mid.fa")], 4, "'>' at position 1"),
+        (["-f", str(CASES / "C092" / "empty_mid.fa")], 4, "is FASTA, not a plain sequence"),
         (["A" * (LONGEST + 1)], 6, "9001 tokens but dna-toy takes at most 9000"),
         (["ACGT" * 900, "--max-memory", "1M"], 6, "but max-memory is 1.0 MiB"),
     ],
@@ -238,22 +238,21 @@ def test_dry_run_prints_the_largest_call(folder: Path, model: Model, tmp_path: P
     path = fasta(tmp_path / "x.fa", bases(500), bases(8_000), "AC-GT")
     run = embed(folder, "--fasta", path, "-o", tmp_path / "v.npy", "--dry-run", code=4)
     rows = dict(line.rsplit(None, 1) for line in run.stdout.decode().splitlines())
-    plan = hyena_cpu.plan(model, 8_500)  # both are computed together
-    assert {**rows, "hidden states": "0", "total": "0"} == {
-        **{name: f"{size:,}" for name, size in plan.rows}, "hidden states": "0", "total": "0"
-    }  # fmt: skip
-    assert rows["hidden states"] == f"{8_500 * 20 * 4:,}"
-    assert rows["total"] == f"{plan.total + 8_500 * 20 * 4:,}"
+    plan = hyena_cpu.plan(model, 8_000, batch=2, state=False)  # both are computed together
+    held = 2 * 8_500 * 20 * 4
+    assert rows["vectors of a batch"] == f"{held:,}"
+    assert rows["total"] == f"{plan.total + held:,}"
+    assert {name: rows[name] for name, _ in plan.rows} == {n: f"{size:,}" for n, size in plan.rows}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.fa"]
     alone = embed(folder, "--dry-run", bases(8_000)).stdout.decode()
-    assert f"{hyena_cpu.plan(model, 8_000).total:,}\n" in alone
+    assert f"{hyena_cpu.plan(model, 8_000, state=False).total:,}\n" in alone
 
 
 def test_memory_allowed_bounds_what_is_computed_together(
     folder: Path, model: Model, tmp_path: Path
 ) -> None:
     path = fasta(tmp_path / "x.fa", *(bases(1000, i) for i in range(9)), bases(9_000))
-    enough = hyena_cpu.plan(model, 4_000).total
+    enough = hyena_cpu.plan(model, 4_000, state=False).total
     run = embed(folder, "--fasta", path, "--max-memory", enough, code=4)
     about, vectors = table(run.stdout)
     assert [row[3] for row in about[:9]] == ["ok"] * 9
@@ -267,7 +266,7 @@ def test_ctrl_c_leaves_a_part_that_resume_completes(
 ) -> None:
     if "parquet" in form:
         pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    records = [bases(300 + 7 * i, i) for i in range(400)]
+    records = [bases(300, i) for i in range(200)]
     data = "".join(f">r{i}\n{s}\n" for i, s in enumerate(records)).encode()
     pool, _, suffix = form.rpartition(".")
     args = ["embed", "-m", str(folder), "-t", "1", "--pool", pool or "mean", "--fasta", "-"]

@@ -13,7 +13,7 @@ from toy import CAUSAL, LENGTH, model, tokens, weights
 
 from hyena_cpu import planner, pooling
 from hyena_cpu.config import TokenizerConfig
-from hyena_cpu.embed import GROUP_TOKENS, Item, embedded, group_tokens, prepared
+from hyena_cpu.embed import Item, embedded, largest, prepared
 from hyena_cpu.errors import InputError, LimitError, NumericError
 from hyena_cpu.model import Model
 from hyena_cpu.sequences import DnaPolicy, Record, reverse_complement
@@ -121,7 +121,7 @@ def test_groups_stay_within_their_tokens(monkeypatch: pytest.MonkeyPatch, toy: M
         return each(sequences, layer)
 
     monkeypatch.setattr(toy, "hidden_each", watched)
-    monkeypatch.setattr("hyena_cpu.embed.GROUP_TOKENS", 100)
+    monkeypatch.setattr("hyena_cpu.planner.BATCH_ROWS", 100)
     lengths = [30, 30, 40, 1, 99, 1, 200, 50, 50]
     found = rows(toy, *(tokens(n) for n in lengths), pool=None)
     assert [len(r) for r in found] == lengths
@@ -129,13 +129,24 @@ def test_groups_stay_within_their_tokens(monkeypatch: pytest.MonkeyPatch, toy: M
 
 
 def test_a_group_fits_the_memory_allowed(toy: Model) -> None:
-    assert group_tokens(toy) == GROUP_TOKENS
-    bounded = model(CAUSAL["order2"], max_memory=planner.plan(toy, 200).total)
-    assert 50 <= group_tokens(bounded) <= 200
     ids = [tokens(50, seed=i) for i in range(20)]
-    assert np.array_equal(bounded.embed(ids), toy.embed(ids))
-    with pytest.raises(LimitError, match="max-memory"):
-        bounded.embed([tokens(LENGTH)])
+    for length in (200, 51):  # the least that is worked on together needs more than the second
+        limit = planner.plan(toy, length, state=False).total
+        bounded = model(CAUSAL["order2"], max_memory=limit)
+        assert np.array_equal(bounded.embed(ids), toy.embed(ids))
+        with pytest.raises(LimitError, match="max-memory"):
+            bounded.embed([tokens(LENGTH)])
+
+
+def test_the_plan_is_that_of_the_largest_group(toy: Model) -> None:
+    found = largest(toy, items(tokens(300), None, *(tokens(100) for _ in range(200))))
+    rows = dict(found.rows)
+    most = planner.BATCH_ROWS // 100 * 100
+    assert rows["vectors of a batch"] == 2 * 4 * toy.config.d_model * most
+    assert found.total > planner.plan(toy, 100, most // 100, state=False).total
+    alone = largest(toy, items(tokens(300)))
+    assert alone.total == planner.plan(toy, 300, state=False).total
+    assert largest(toy, items(None)).rows == ()
 
 
 def test_items_come_as_they_are_needed(toy: Model) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..progress import Progress
+from ..progress import Progress, Watch
 from .common import (
     Parser,
     UsageError,
@@ -31,6 +31,7 @@ from .tables import table_settings
 if TYPE_CHECKING:
     from ..embed import Item, Pool
     from ..model import Model
+    from ..sequences import Meter
 
 DESCRIPTION = (
     "Writes hidden states of a layer: one vector per record, or one per position. A record that "
@@ -40,6 +41,8 @@ DESCRIPTION = (
 FORMATS = ("tsv", "npy", "npz", "parquet")
 DNA_OPTIONS = ("case", "special", "ambiguous", "rna", "strict", "strand")
 INPUT = ("text", "prompt", "file", "fasta", "strip_newline")
+
+SHOWN_FAILURES = 10  # records that get a message each; all have their status
 
 
 def parser() -> Parser:
@@ -70,34 +73,24 @@ def parser() -> Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command. 4 if a record could not be embedded."""
-    from ..arrays import open_arrays
-    from ..embed import check, save
+    from ..embed import check
+    from ..sequences import Meter
 
     exactly_one(args, "text", "prompt", "file", "fasta")
     form = _form(args)
     if args.dry_run and args.resume:
         raise UsageError("--dry-run writes nothing, so --resume cannot act")
-    pool: Pool | None = None if args.pool == "none" else args.pool
     with Progress("loading", enabled=args.progress) as progress:
         model = load_model(args, progress.update)
     model.on_progress = None
     with usage_errors(args):
-        check(model, args.layer, pool)
-    items = _items(args, model, single=pool is None and form == "npy")
-    items = _named(items)
-    if args.dry_run:
-        return _plan(args, model, items)
-    settings = table_settings(args, model, *INPUT, *DNA_OPTIONS, "layer", "pool")
-    options = {"settings": settings, "resume": args.resume}
-    try:
-        width = model.config.d_model
-        arrays = open_arrays(args.output, form, width, pooled=pool is not None, **options)
-    except InputError as error:
-        raise UsageError(str(error)) from None
-    with arrays, Progress("records embedded", enabled=args.progress) as progress:
-        for done, _ in enumerate(save(model, items, arrays, args.layer, pool), 1):
-            progress.update(done, 0)
-    return _code(arrays.failed)
+        check(model, args.layer, _pool(args))
+    meter = Meter()
+    items = _named(_items(args, model, meter, single=args.pool == "none" and form == "npy"))
+    failed = _plan(args, model, items) if args.dry_run else _save(args, model, items, form, meter)
+    if failed:
+        log.error("%d of the records could not be embedded", failed)
+    return 4 if failed else 0
 
 
 def _form(args: argparse.Namespace) -> str:
@@ -115,14 +108,18 @@ def _form(args: argparse.Namespace) -> str:
     return form
 
 
-def _items(args: argparse.Namespace, model: Model, *, single: bool) -> Iterator[Item]:
+def _pool(args: argparse.Namespace) -> Pool | None:
+    return None if args.pool == "none" else args.pool
+
+
+def _items(args: argparse.Namespace, model: Model, meter: Meter, *, single: bool) -> Iterator[Item]:
     """The records. Where there is one only, what is wrong with it is the error of the command."""
     if args.fasta is None and not has_dna_tokenizer(model):
         items = _text_items(args, model)
     else:
         from ..embed import prepared
 
-        records, policy = read_records(args, model), dna_policy(args, model)
+        records, policy = read_records(args, model, meter), dna_policy(args, model)
         items = prepared(model, records, policy, args.strand or "fwd", args.special)
     if args.fasta is not None and not single:
         return items
@@ -148,15 +145,39 @@ def _text_items(args: argparse.Namespace, model: Model) -> Iterator[Item]:
 
 
 def _named(items: Iterator[Item]) -> Iterator[Item]:
-    """The items; one that cannot be embedded is named on standard error."""
+    """The items; the first that cannot be embedded are named on standard error."""
+    shown = 0
     for item in items:
-        if item.error is not None:
+        if item.error is not None and shown < SHOWN_FAILURES:
             log.warning("record %d (%r): %s", item.index + 1, item.id, item.error)
+            shown += 1
         yield item
 
 
+def _save(
+    args: argparse.Namespace, model: Model, items: Iterator[Item], form: str, meter: Meter
+) -> int:
+    """Writes the vectors; how many records failed."""
+    from ..arrays import open_arrays
+    from ..embed import save
+
+    settings = table_settings(args, model, *INPUT, *DNA_OPTIONS, "layer", "pool")
+    options = {"settings": settings, "resume": args.resume}
+    pool, width = _pool(args), model.config.d_model
+    try:
+        arrays = open_arrays(args.output, form, width, pooled=pool is not None, **options)
+    except InputError as error:
+        raise UsageError(str(error)) from None
+    share = (lambda: meter.share) if args.fasta is not None else (lambda: 1.0)
+    with arrays, Progress("tokens embedded", enabled=args.progress) as progress:
+        watch = Watch(progress, share, resumed=arrays.done > 0)
+        model.on_progress = watch.inside
+        save(model, items, arrays, args.layer, pool, watch.scored)
+    return arrays.failed
+
+
 def _plan(args: argparse.Namespace, model: Model, items: Iterator[Item]) -> int:
-    """Prints the buffers of the largest call of a run."""
+    """Prints the buffers of the largest call of a run; how many records would fail."""
     from ..embed import largest
 
     failed = 0
@@ -170,13 +191,6 @@ def _plan(args: argparse.Namespace, model: Model, items: Iterator[Item]) -> int:
     with Progress("reading", enabled=args.progress):
         needed = largest(model, counted())
     rows = [*needed.rows, ("total", needed.total)]
-    text = "".join(f"{name:<20}  {size:>15,}\n" for name, size in rows)
     with Output(None) as out:
-        out.write(text)
-    return _code(failed)
-
-
-def _code(failed: int) -> int:
-    if failed:
-        log.error("%d of the records could not be embedded", failed)
-    return 4 if failed else 0
+        out.write("".join(f"{name:<20}  {size:>15,}\n" for name, size in rows))
+    return failed

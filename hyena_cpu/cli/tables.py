@@ -60,6 +60,6 @@ def table_settings(args: argparse.Namespace, model: Model, *names: str) -> dict[
         value = getattr(args, name)
         if value is not None:
             settings[name] = str(value) if isinstance(value, Path) else value
-        if isinstance(value, str | Path) and Path(value).is_file():
+        if name in ("file", "fasta") and value is not None and Path(value).is_file():
             settings[f"bytes of {name}"] = Path(value).stat().st_size
     return settings
