@@ -20,7 +20,8 @@ from .rows import Column, Kind, Types, Vector, Whole, cells
 if TYPE_CHECKING:
     import pyarrow
 
-GROUP = 65_536  # rows held before they are written as a row group
+GROUP = 65_536  # rows held before they are written as a row group, at most
+GROUP_NUMBERS = 1 << 22  # numbers of vectors held, at most
 
 
 class ParquetSink:
@@ -33,6 +34,8 @@ class ParquetSink:
         self._part, self._target = part, target
         self._temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         self._schema = pa.schema([(name, _type(kind)) for name, kind in types.items()])
+        widths = [kind.width for kind in types.values() if isinstance(kind, Vector)]
+        self._group = max(1, min([GROUP, *(GROUP_NUMBERS // width for width in widths)]))
         self._held: list[Any] = []  # pyarrow record batches
         self._held_rows = 0
         self._rows = 0  # of everything added
@@ -71,7 +74,7 @@ class ParquetSink:
             self._held.append(batch)
         self._held_rows += n
         self._rows += n
-        if self._held_rows >= GROUP:
+        if self._held_rows >= self._group:
             self._flush()
 
     def _flush(self) -> None:
@@ -102,7 +105,7 @@ class ParquetSink:
         shorter = self._temporary.with_suffix(".cut")
         try:
             with self._open(shorter) as writer:
-                for batch in _batches(self._temporary):
+                for batch in _batches(self._temporary, self._group):
                     writer.write_batch(batch[:rows])
                     rows -= min(rows, len(batch))
                     if not rows:
@@ -114,7 +117,7 @@ class ParquetSink:
     def _load(self, there: Whole) -> None:
         pa, _ = _modules()
         try:
-            for batch in _batches(self._part):
+            for batch in _batches(self._part, self._group):
                 self._hold(batch.cast(self._schema), len(batch))
         except (OSError, ValueError, pa.ArrowException) as error:
             self.close()
@@ -123,7 +126,8 @@ class ParquetSink:
 
     def _open(self, path: Path) -> Any:
         _, pq = _modules()
-        return pq.ParquetWriter(path, self._schema, compression="zstd")
+        repeating = [field.name for field in self._schema if not _is_vector(field.type)]
+        return pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=repeating)
 
 
 def _type(kind: Kind) -> Any:
@@ -133,18 +137,23 @@ def _type(kind: Kind) -> Any:
     return {int: pa.int64(), float: pa.float64(), str: pa.string()}[kind]
 
 
+def _is_vector(kind: Any) -> bool:
+    pa, _ = _modules()
+    return bool(pa.types.is_fixed_size_list(kind))
+
+
 def _array(column: Column, kind: Any) -> Any:
     pa, _ = _modules()
-    if pa.types.is_fixed_size_list(kind):
+    if _is_vector(kind):
         numbers = np.ascontiguousarray(column, np.float32).ravel()
         return pa.FixedSizeListArray.from_arrays(pa.array(numbers), type=kind)
     return pa.array(cells(column), kind, from_pandas=False)
 
 
-def _batches(path: Path) -> Iterator[Any]:
+def _batches(path: Path, rows: int) -> Iterator[Any]:
     _, pq = _modules()
     with pq.ParquetFile(path) as file:
-        yield from file.iter_batches(batch_size=GROUP)
+        yield from file.iter_batches(batch_size=rows)
 
 
 def _modules() -> tuple[Any, Any]:
