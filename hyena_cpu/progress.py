@@ -110,6 +110,7 @@ class Watch:
         self._begin: float | None = None if resumed else 0.0
         self._span: tuple[float | None, float | None] = (0.0, 0.0)  # before and after the group
         self._before = self._done = self._total = 0
+        self._at = 0  # tokens of the group last shown
 
     def scored(self, done: int, total: int) -> None:
         """`done` of the `total` tokens of a group are done; a group begins with 0."""
@@ -119,6 +120,7 @@ class Watch:
             if self._begin is None:
                 self._begin, self._span = share, (share, share)
             self._span = self._span[1], share
+            self._at = 0
         self._done, self._total = done, total
         self._show(done)
 
@@ -127,7 +129,8 @@ class Watch:
         self._show(min(self._done + done, self._total))
 
     def _show(self, at: int) -> None:
-        self._progress.update(self._before + at, 0, self._work_done(at))
+        self._at = max(self._at, at)  # windows overlap
+        self._progress.update(self._before + self._at, 0, self._work_done(self._at))
 
     def _work_done(self, at: int) -> float | None:
         first, (low, high) = self._begin, self._span

@@ -171,10 +171,13 @@ def test_a_record_that_cannot_be_scored_has_no_rows() -> None:
 
     sequences = ["ACGT", "AC-T", "ACGTACGT", "GGG"]
     parts = list(base_parts(Small(**DNA), records(sequences), Setup(), DnaPolicy()))
-    ends = [part.status for part in parts if part.last]
-    assert [status == "ok" for status in ends] == [True, False, False, True]
-    assert "'-' at position 3" in ends[1]
-    assert "too long" in ends[2]
+    ends = [part.problem for part in parts if part.last]
+    assert ends == [
+        None,
+        "record 2 ('r1'): '-' at position 3 is no nucleotide code",
+        "record 3 ('r2'): too long for max-memory",
+        None,
+    ]
     rows = table(sequences, model=Small(**DNA))
     assert rows["index"].tolist() == [0] * 4 + [3] * 3
 

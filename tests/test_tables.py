@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import json
 import logging
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from read_tables import read_table
 
 from hyena_cpu.errors import InputError, NumericError
 from hyena_cpu.streams import WriteError
@@ -46,24 +46,7 @@ def rows(first: int, last: int) -> list[tuple[int, str, float | None]]:
 
 
 def read(path: Path, form: str) -> list[tuple[Any, ...]]:
-    """The rows of a file as other programs see them."""
-    if form == "tsv":
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = list(csv.reader(file, delimiter="\t"))
-        assert lines[0] == list(TYPES)
-        return [(int(i), name, None if x == "NA" else float(x)) for i, name, x in lines[1:]]
-    if form in ("json", "jsonl"):
-        text = path.read_text(encoding="utf-8")
-        objects = json.loads(text) if form == "json" else map(json.loads, text.splitlines())
-        return [tuple(one[name] for name in TYPES) for one in objects]
-    if form == "parquet":
-        import pyarrow.parquet as pq
-
-        return [tuple(one[name] for name in TYPES) for one in pq.read_table(path).to_pylist()]
-    with np.load(path, allow_pickle=False) as arrays:
-        assert list(arrays) == list(TYPES)
-        columns = [arrays[name].tolist() for name in TYPES]
-    return [(i, s, None if x != x else x) for i, s, x in zip(*columns, strict=True)]
+    return read_table(path, form, TYPES)
 
 
 def same(got: list[Any], want: list[Any]) -> bool:
@@ -281,6 +264,9 @@ def test_a_run_killed_before_its_first_record_is_in_nobodys_way(tmp_path: Path) 
     path = tmp_path / "t"
     TableWriter(path, "tsv", TYPES)
     assert (tmp_path / "t.part").exists()
+    (tmp_path / "t.part.json").unlink()
+    assert write(path, "jsonl", 0, 4).done == 0
+    TableWriter(path, "tsv", TYPES)
     assert write(path, "jsonl", 0, 4).done == 0
     assert same(read(path, "jsonl"), rows(0, 4))
 

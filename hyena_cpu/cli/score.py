@@ -146,7 +146,7 @@ def _write_rows(table: TableWriter, rows: Iterator[Row]) -> None:
 def _write_parts(table: TableWriter, parts: Iterator[Part]) -> None:
     shown = 0
     for part in parts:
-        table.write(part.columns, last=part.last, failed=part.status != "ok")
-        if part.status != "ok" and shown < SHOWN_FAILURES:
-            log.error("%s", part.status)
+        table.write(part.columns, last=part.last, failed=part.problem is not None)
+        if part.problem is not None and shown < SHOWN_FAILURES:
+            log.error("%s", part.problem)
             shown += 1

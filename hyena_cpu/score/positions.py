@@ -59,11 +59,11 @@ TOKEN_COLUMNS: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a record, by column; after the last ones `status` says ok or what is wrong."""
+    """Rows of a record, by column; with the last ones `problem` says why there are no others."""
 
     columns: Columns
     last: bool = False
-    status: str = "ok"
+    problem: str | None = None
 
 
 def base_parts(
@@ -97,15 +97,17 @@ def base_parts(
         if record.index < skip:
             continue
         job = prepare(model, record, setup, policy, strand)
-        status = job.row.status
+        where = f"record {record.index + 1} ({record.id!r})"
+        problem = None if job.row.status == "ok" else job.row.status.removeprefix("error: ")
         try:
             for columns in _bases_of(model, job, setup, four, on_progress):
                 yield Part(columns)
         except (InputError, LimitError) as error:
-            status = f"error: {error}"
+            problem = str(error)
         except NumericError as error:
-            raise NumericError(f"record {record.index + 1} ({record.id!r}): {error}") from None
-        yield Part({name: [] for name in BASE_COLUMNS}, last=True, status=status)
+            raise NumericError(f"{where}: {error}") from None
+        problem = None if problem is None else f"{where}: {problem}"
+        yield Part({name: [] for name in BASE_COLUMNS}, last=True, problem=problem)
 
 
 def token_parts(

@@ -4,8 +4,8 @@
 |---|---|---|---|
 | tsv, json, jsonl | a second's rows or 1 MiB | all whole records | all but the last second's |
 | npy | a piece | all whole records | all but the last second's |
-| parquet | at most 65,536 rows, or 4 million numbers of vectors | all whole records | what the run before left |
-| npz | one piece; columns lie in unnamed files | all whole records | what the run before left |
+| parquet | 65,536 rows, or 16 MiB of vectors | all whole records | what was there before |
+| npz | one piece; columns lie in unnamed files | all whole records | what was there before |
 """
 
 from .members import Members

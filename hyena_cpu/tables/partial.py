@@ -44,6 +44,8 @@ class Partial:
                     "anew"
                 )
             return Whole()
+        if not self.sidecar.exists() and not self.part.stat().st_size:
+            return Whole()  # killed as it began
         whole = self._read()
         if not whole.records:
             return Whole()

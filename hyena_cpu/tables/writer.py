@@ -166,10 +166,12 @@ def _file(partial: Partial, form: str, types: Types, there: Whole) -> Sink:
             return NpzSink(part, target, types, there)
         if form == "parquet":
             return ParquetSink(part, target, types, there)
-        if not there.records:
-            partial.note(there)
         if form == "npy":
-            return NpySink(part, target, types, there)
-        return FileSink(part, target, Lines(form, list(types)), there)
+            sink: Sink = NpySink(part, target, types, there)
+        else:
+            sink = FileSink(part, target, Lines(form, list(types)), there)
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror}") from None
+    if not there.records:
+        partial.note(there)
+    return sink
