@@ -88,7 +88,7 @@ class Positions(TableWriter):
         n = len(block)
         columns: dict[str, Any] = {"vector": block}
         if "position" in self.columns:
-            positions = np.arange(first, first + n)
+            positions = item.first + item.step * np.arange(first, first + n)
             columns |= {"index": np.full(n, item.index), "id": [item.id] * n, "position": positions}
         self.write(columns, last=last, failed=last and item.error is not None)
 

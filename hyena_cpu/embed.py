@@ -38,7 +38,8 @@ OnProgress = Callable[[int, int], None]  # tokens embedded, of so many
 class Item:
     """One sequence to embed. `length` counts letters (bytes of a text), `ids` are its T tokens.
 
-    A sequence that cannot be embedded has no ids, but the error that says why.
+    A sequence that cannot be embedded has no ids, but the error that says why. Token k stands at
+    `first + step * k` of the record as given, special tokens before and after it.
     """
 
     index: int
@@ -46,6 +47,8 @@ class Item:
     length: int
     ids: Ids | None
     error: HyenaError | None = None
+    first: int = 0
+    step: Literal[1, -1] = 1
 
     @property
     def n_tokens(self) -> int:
@@ -117,7 +120,7 @@ def prepared(
             letters = dna if strand == "fwd" else reverse_complement(dna)
             ids = model.check_ids(model.tokenizer.encode(letters))
             ids = checked(model, ids if special is None else add_special(ids, special))
-            yield Item(record.index, record.id, length, ids)
+            yield Item(record.index, record.id, length, ids, None, *_places(ids, strand, special))
         except (InputError, LimitError) as error:
             yield Item(record.index, record.id, length, None, error)
 
@@ -203,6 +206,14 @@ def grouped(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
         raise
     if group:
         yield group
+
+
+def _places(ids: Ids, strand: Strand, special: Special | None) -> tuple[int, Literal[1, -1]]:
+    """`first` and `step` of an item."""
+    before = int(special == "cls-sep")
+    if strand == "fwd":
+        return -before, 1
+    return len(ids) - 1 - int(special is not None), -1
 
 
 def _tokens(model: Model, text: str | bytes | ArrayLike) -> ArrayLike:

@@ -327,3 +327,16 @@ def test_a_damaged_file_keeps_what_came_before(folder: Path, tmp_path: Path) -> 
     assert kept > 4_000
     assert f"holds the first {kept} records".encode() in run.stderr
     assert not (tmp_path / "v.npy").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--strand", "rc", "--special", "cls-sep")])
+def test_positions_are_those_of_score(folder: Path, tmp_path: Path, options: tuple) -> None:
+    pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    path = fasta(tmp_path / "x.fa", bases(30), "ACGTN")
+    common = ("-m", str(folder), "-t", "1", "--fasta", str(path), *options)
+    for name, more in (("score", ("--per-position",)), ("embed", ("--pool", "none"))):
+        run = program(name, *common, *more, "-o", str(tmp_path / f"{name}.parquet"))
+        assert run.returncode == 0, run.stderr.decode()
+    score, vectors = (pq.read_table(tmp_path / f"{n}.parquet") for n in ("score", "embed"))
+    for column in ("index", "id", "position"):
+        assert score[column].to_pylist() == vectors[column].to_pylist()

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import GOLDEN, rel_l2
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_files import golden
 from toy import CAUSAL, LENGTH, model, tokens, weights
 
 from hyena_cpu import planner, pooling
@@ -225,5 +227,26 @@ def test_strand_and_special_tokens(dna: Model) -> None:
         assert marked.ids is not None
         assert (marked.ids[0], marked.ids[-1]) == ends
         assert marked.length == 10
+    for strand, style, places in (
+        ("fwd", None, range(10)),
+        ("fwd", "hf", range(11)),
+        ("fwd", "cls-sep", range(-1, 11)),
+        ("rc", None, range(9, -1, -1)),
+        ("rc", "hf", range(9, -2, -1)),
+        ("rc", "cls-sep", range(10, -2, -1)),
+    ):
+        (one,) = prepared(dna, [record], DnaPolicy(), strand, style)  # type: ignore[arg-type]
+        assert [one.first + one.step * k for k in range(one.n_tokens)] == list(places)
     (none,) = prepared(dna, [Record(0, "a", "")], DnaPolicy(), "fwd", "cls-sep")
     assert none.ids is None  # special tokens do not make a sequence out of nothing
+
+
+def test_golden_hidden_states_of_every_layer() -> None:
+    name = "hyenadna/hf_causal_lm"
+    m = Model(golden(name), None, threads=2)
+    with np.load(GOLDEN / f"{name}.npz") as data:
+        ids = list(data["input_ids_a"])
+        for layer, key in ((0, "hidden_embed_a"), (1, "hidden_block0_a"), (-1, "last_hidden_a")):
+            for got, want in zip(m.embed(ids, layer, None), data[key], strict=True):
+                assert rel_l2(got, want) < 2e-5
+            assert rel_l2(m.embed(ids, layer), data[key].mean(axis=1)) < 2e-5

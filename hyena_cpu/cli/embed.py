@@ -55,7 +55,7 @@ def parser() -> Parser:
     how.add_argument("--layer", type=int, default=-1, metavar="N", help=help)
     help = "mean over all tokens, those of --special too (default); last token; none: every token"
     how.add_argument("--pool", choices=("mean", "last", "none"), default="mean", help=help)
-    help = "rc: the reverse complement, positions in its own direction (default: fwd)"
+    help = "rc: the reverse complement, read in its own direction (default: fwd)"
     how.add_argument("--strand", choices=("fwd", "rc"), help=help)
     help = "print the memory a run takes, do not run"
     flag_pair(how, "--dry-run", default=False, help=help)
