@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, BinaryIO
 
 from ..errors import NumericError
 from ..streams import write_errors
-from .rows import Column, Types, Whole, cells
+from .rows import Column, Whole, cells
 
 SPILL = 1 << 20  # bytes held before they go to the file
 
@@ -19,7 +20,7 @@ SPILL = 1 << 20  # bytes held before they go to the file
 class Lines:
     """Text of rows: what comes before the first one, between two, and after the last."""
 
-    def __init__(self, form: str, types: Types) -> None:
+    def __init__(self, form: str, types: Mapping[str, type]) -> None:
         self._form, self._names, self._kinds = form, list(types), list(types.values())
         self._row = "\t".join(_CELLS[kind] for kind in self._kinds) + "\n"
         self._json = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
@@ -124,7 +125,7 @@ class FileSink:
         with write_errors(self._target):  # a torn record is cut off
             os.ftruncate(self._fd, self.whole.size)
             tail = self._lines.tail(empty=self.whole.size == len(self._lines.head))
-            _write_at(self._fd, tail, self.whole.size)
+            write_at(self._fd, tail, self.whole.size)
         return self.whole
 
     def finish(self) -> None:
@@ -144,12 +145,13 @@ class FileSink:
 
     def _spill(self) -> None:
         with write_errors(self._target):
-            _write_at(self._fd, self._held, self._at)
+            write_at(self._fd, self._held, self._at)
         after = self._at + len(self._held)
         self._at, self._held = after, bytearray()
 
 
-def _write_at(descriptor: int, data: bytes | bytearray, at: int) -> None:
+def write_at(descriptor: int, data: bytes | bytearray | memoryview, at: int) -> None:
+    """All of the data to the file, from byte `at` on."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, at)
