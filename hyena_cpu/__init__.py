@@ -72,8 +72,8 @@ def load(
 
     Args:
         path: a native folder, or a Hugging Face or safari folder with safetensors weights; a
-            bundled name (None is `tiny-en`); or an id of the Hugging Face hub, ORG/NAME, for which HyenaDNA has short
-            names (`hyena_cpu.hub.HYENADNA`). A folder comes before the hub.
+            bundled name (None is `tiny-en`); or an id of the Hugging Face hub, ORG/NAME, for which
+            HyenaDNA has short names (`hyena_cpu.hub.HYENADNA`). A folder comes before the hub.
         family: `native`, `hyenadna` or `safari`, where the files do not tell.
         modulation_shift: overrides the window shift that the family implies.
         revision: branch, tag or commit of a model of the hub.
