@@ -48,6 +48,8 @@ ROOMS = [
     "variant_windows",
     "variants",
     "plots",
+    "embed",
+    "arrays",
     "model",
     "worked",
     "verify",
