@@ -96,7 +96,8 @@ def measure_all(model: TextModel, data: Path) -> Json:
 def probe(model: TextModel) -> Json:
     """Logits after one short sequence, for a check that needs no data."""
     ids = [BOS, *map(TOKENS.index, PROBE)]
-    return {"ids": ids, "last": model(torch.tensor([ids]))[0, -1].tolist()}
+    last = model(torch.tensor([ids]))[0, -1].tolist()
+    return {"ids": ids, "last_top_ids": list(range(len(last))), "last_top_logits": last}
 
 
 def write_folder(work: Path, data: Path, out: Path) -> None:

@@ -58,7 +58,7 @@ def flag_pair(group: Any, *names: str, help: str, default: bool | None = None) -
 def add_model_options(parser: Parser, *, threads: bool = True, memory: bool = True) -> None:
     """-m, and what a command that computes can act on."""
     group = parser.add_argument_group("model")
-    help = "model folder, bundled name or hub id ORG/NAME (default: bundled)"
+    help = "model folder, bundled name or hub id ORG/NAME (default: tiny-en, a model of English)"
     group.add_argument("-m", "--model", help=help)
     group.add_argument("--revision", help="branch, tag or commit of a model of the hub")
     help = "models of the hub: from the cache alone"

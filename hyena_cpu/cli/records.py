@@ -19,15 +19,18 @@ def add_sequence_options(
 ) -> None:
     """What becomes of the letters and records of DNA; see `dna_policy` and `read_records`."""
     group = parser.add_argument_group("DNA")
-    group.add_argument("--case", choices=("upper", "keep"), help="lower case (default: upper)")
-    help = "IUPAC codes (default: n for DNA tokenizers, else keep)"
+    help = "lower case: read as upper case (default), or keep, which models of DNA do not know"
+    group.add_argument("--case", choices=("upper", "keep"), help=help)
+    help = "IUPAC codes: read as N, keep, or refuse (default: n for DNA tokenizers, else keep)"
     group.add_argument("--ambiguous", choices=("n", "keep", "error"), help=help)
-    group.add_argument("--rna", choices=("convert", "error", "keep"), help="U (default: convert)")
+    help = "U: read as T (default), refuse, or keep"
+    group.add_argument("--rna", choices=("convert", "error", "keep"), help=help)
     if special:
-        help = "add the special tokens of other programs"
+        help = "add the tokens of other programs: [SEP] at the end, cls-sep: [CLS] in front too"
         group.add_argument("--special", choices=("hf", "cls-sep"), help=help)
     if strand:
-        group.add_argument("--strand", choices=("fwd", "rc", "both"), help="default: fwd")
+        help = "as given (default), the reverse complement, or the mean of both"
+        group.add_argument("--strand", choices=("fwd", "rc", "both"), help=help)
     if strict:
         flag_pair(group, "--strict", help="empty records and repeated ids are errors")
 

@@ -49,8 +49,10 @@ def parser() -> Parser:
     flag_pair(how, "--per-position", default=False, help=help)
     help = "probabilities over all the model's tokens or over the four bases (default: all)"
     how.add_argument("--alphabet", choices=("all", "acgt"), default="all", help=help)
-    how.add_argument("--window", type=whole(2), metavar="N", help="tokens seen at once")
-    how.add_argument("--stride", type=whole(1), metavar="N", help="tokens scored per window")
+    help = "tokens seen at once (default: the model's limit, or all)"
+    how.add_argument("--window", type=whole(2), metavar="N", help=help)
+    help = "tokens scored per window (default: all it can)"
+    how.add_argument("--stride", type=whole(1), metavar="N", help=help)
     flag_pair(how, "--bos", default=False, help="begin token before every window")
     how.add_argument("--style", metavar="NAME", help="style token before every window")
     add_model_options(p)
