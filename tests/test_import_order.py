@@ -47,6 +47,7 @@ ROOMS = [
     "model",
     "",  # hyena_cpu itself
     "progress",
+    "ray_data",
     "cli",
     "__main__",
 ]
