@@ -32,18 +32,45 @@ Floats = NDArray[np.float32]
 FORMS = ("tsv", "npy", "npz", "parquet")
 
 
+# Columns of tables, without those of the vectors.
+ABOUT: dict[str, Kind] = {"index": int, "id": str, "length": int, "status": str}
+PLACE: dict[str, Kind] = {"index": int, "id": str, "position": int}
+
+
+def about(item: Item) -> dict[str, list[Any]]:
+    """The columns ABOUT of an item, one row."""
+    return {
+        "index": [item.index],
+        "id": [item.id],
+        "length": [item.length],
+        "status": [item.status],
+    }
+
+
+def places(item: Item, first: int, n: int) -> dict[str, Any]:
+    """The columns PLACE of n tokens of an item, from token `first` on."""
+    return {
+        "index": np.full(n, item.index),
+        "id": [item.id] * n,
+        "position": item.first + item.step * np.arange(first, first + n),
+    }
+
+
+def row_of(blocks: Iterable[Floats], width: int) -> Floats:
+    """The row [1, width] that is in the blocks; NaN where there is none."""
+    return next(iter(blocks), np.full((1, width), np.nan, np.float32))
+
+
 class Vectors(TableWriter):
     """A context to write one vector per item to, in any of FORMS."""
 
     def __init__(self, path: Path | None, form: str, width: int, **options: Any) -> None:
-        self._missing = np.full((1, width), np.nan, np.float32)
-        columns: dict[str, Kind] = {"index": int, "id": str, "length": int, "status": str}
+        self._form, self._width = form, width
+        columns = {**ABOUT, "vector": Vector(width)}
         if form == "npz":
             columns = {"ids": str, "lengths": int, "status": str, "vectors": Vector(width)}
         elif form == "tsv":
-            columns |= {f"v{d}": float for d in range(width)}
-        else:
-            columns["vector"] = Vector(width)
+            columns = {**ABOUT, **{f"v{d}": float for d in range(width)}}
         super().__init__(path, form, columns, **options)
 
     def skip(self, item: Item) -> None:
@@ -51,12 +78,12 @@ class Vectors(TableWriter):
 
     def put(self, item: Item, blocks: Iterable[Floats]) -> None:
         """Writes an item; blocks hold one row [1, D], or none if it failed."""
-        row = next(iter(blocks), self._missing)
-        values: list[Any] = [[item.index], [item.id], [item.length], [item.status]]
-        if "ids" in self.columns:
-            values.pop(0)
-        values.extend(row.T if "v0" in self.columns else [row])
-        named = dict(zip(self.columns, values, strict=True))
+        row = row_of(blocks, self._width)
+        columns: list[Any] = list(about(item).values())
+        if self._form == "npz":
+            del columns[0]
+        columns.extend(row.T if self._form == "tsv" else [row])
+        named = dict(zip(self.columns, columns, strict=True))
         self.write(named, failed=item.error is not None)
 
 
@@ -64,10 +91,8 @@ class Positions(TableWriter):
     """A context to write the vectors of all positions to: parquet, or npy of a single item."""
 
     def __init__(self, path: Path, form: str, width: int, **options: Any) -> None:
-        self._width = width
-        columns: dict[str, Kind] = {"vector": Vector(width)}
-        if form == "parquet":
-            columns = {"index": int, "id": str, "position": int, **columns}
+        self._width, self._named = width, form == "parquet"
+        columns = {**(PLACE if self._named else {}), "vector": Vector(width)}
         super().__init__(path, form, columns, **options)
 
     def skip(self, item: Item) -> None:
@@ -85,12 +110,9 @@ class Positions(TableWriter):
             first = end
 
     def _piece(self, item: Item, first: int, block: Floats, *, last: bool) -> None:
-        n = len(block)
-        columns: dict[str, Any] = {"vector": block}
-        if "position" in self.columns:
-            positions = item.first + item.step * np.arange(first, first + n)
-            columns |= {"index": np.full(n, item.index), "id": [item.id] * n, "position": positions}
-        self.write(columns, last=last, failed=last and item.error is not None)
+        named = places(item, first, len(block)) if self._named else {}
+        failed = item.error is not None
+        self.write({**named, "vector": block}, last=last, failed=failed)
 
 
 class Matrices(Members):

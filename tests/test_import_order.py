@@ -12,6 +12,7 @@ PACKAGE = Path(hyena_cpu.__file__).parent
 # From the bottom up; a room may import from any room named before it.
 ROOMS = [
     "errors",
+    "batches",
     "streams",
     "tables",
     "config",
@@ -55,6 +56,7 @@ ROOMS = [
     "verify",
     "",  # hyena_cpu itself
     "progress",
+    "ray_data",
     "cli",
     "__main__",
 ]

@@ -9,8 +9,9 @@
 """
 
 from .members import Members
+from .parquet import arrow_table
 from .partial import Settings
 from .rows import Kind, Vector
 from .writer import FORMS, TableWriter
 
-__all__ = ["FORMS", "Kind", "Members", "Settings", "TableWriter", "Vector"]
+__all__ = ["FORMS", "Kind", "Members", "Settings", "TableWriter", "Vector", "arrow_table"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..streams import write_errors
-from .rows import Column, Kind, Types, Vector, Whole, cells
+from .rows import Column, Columns, Kind, Types, Vector, Whole, cells, checked
 
 if TYPE_CHECKING:
     import pyarrow
@@ -30,10 +30,9 @@ class ParquetSink:
     """
 
     def __init__(self, part: Path, target: Path, types: Types, there: Whole) -> None:
-        pa, _ = _modules()
         self._part, self._target = part, target
         self._temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        self._schema = pa.schema([(name, _type(kind)) for name, kind in types.items()])
+        self._schema = _schema(types)
         widths = [kind.width for kind in types.values() if isinstance(kind, Vector)]
         self._group = max(1, min([GROUP, *(GROUP_NUMBERS // width for width in widths)]))
         self._held: list[Any] = []  # pyarrow record batches
@@ -49,9 +48,7 @@ class ParquetSink:
         return self._marks[-1][1]
 
     def add(self, columns: dict[str, Column], n: int, end: Whole | None) -> None:
-        pa, _ = _modules()
-        arrays = [_array(columns[field.name], field.type) for field in self._schema]
-        self._hold(pa.record_batch(arrays, schema=self._schema), n)
+        self._hold(_record_batch(columns, self._schema), n)
         if end is not None:
             self._marks.append((self._rows, end))
 
@@ -128,6 +125,24 @@ class ParquetSink:
         _, pq = _modules()
         repeating = [field.name for field in self._schema if not _is_vector(field.type)]
         return pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=repeating)
+
+
+def arrow_table(columns: Columns, types: Types) -> pyarrow.Table:
+    """Columns as pyarrow holds them, with the types that a parquet file of them has."""
+    pa, _ = _modules()
+    given, _ = checked(columns, types)
+    return pa.Table.from_batches([_record_batch(given, _schema(types))])
+
+
+def _schema(types: Types) -> Any:
+    pa, _ = _modules()
+    return pa.schema([(name, _type(kind)) for name, kind in types.items()])
+
+
+def _record_batch(columns: dict[str, Column], schema: Any) -> Any:
+    pa, _ = _modules()
+    arrays = [_array(columns[field.name], field.type) for field in schema]
+    return pa.record_batch(arrays, schema=schema)
 
 
 def _type(kind: Kind) -> Any:
