@@ -6,12 +6,13 @@ Shapes: T tokens, B sequences, D width, V = logits_width rows of the head.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import kernels, planner
+from . import kernels, planner, state_file
 from .blocks import Block
 from .config import ModelConfig
 from .context import Context, context
@@ -177,7 +178,9 @@ class Engine:
         ids = self.check_ids(ids)
         last = self._own(state).logits
         if last is None:
-            raise InputError("token_logprobs_after: the state is empty, prefill it first")
+            raise InputError(
+                "token_logprobs_after: the state is empty or was rewound: take in a token first"
+            )
         first = log_softmax(last[None])[0, ids[:1]]
         if len(ids) == 1:
             return first
@@ -232,6 +235,28 @@ class Engine:
         x = self._run([state], [ids])
         state.logits = self._logits_of(self._normed(x[-1:]))[0]
         state.reserve(room)
+        return state
+
+    def load_state(self, path: str | Path) -> State:
+        """A state that `State.save` wrote: it goes on as the saved one would have, bit for bit with
+        the same kernels, otherwise to rounding.
+
+        Raises:
+            InputError: no state file, damaged, of another version, or of another model.
+            LimitError: it does not fit the model or `max_memory`.
+        """
+        with state_file.reading(path) as file:
+            head = file.head
+            if head.fingerprint != self.fingerprint:
+                raise InputError(
+                    f"{path}: a state of another model ({head.fingerprint}, and {self.name} is "
+                    f"{self.fingerprint})"
+                )
+            state = self.new_state()
+            self.check_length(max(1, head.position), new=1, state=True)
+            state.restore(file.parts(), self.threads)
+        if state.logits is not None and len(state.logits) != self.logits_width:
+            raise InputError(f"{path}: holds {len(state.logits)} logits, not {self.logits_width}")
         return state
 
     def extend(self, state: State, ids: ArrayLike) -> Floats:
@@ -312,11 +337,7 @@ class Engine:
             raise InputError(f"a State is needed (from prefill, new_state or fork), got {state!r}")
         if state.fingerprint != self.fingerprint:
             raise InputError("this state belongs to another model")
-        if state.torn:
-            raise InputError(
-                "this state was left half-changed by an interrupted call: go on from a fork made "
-                "before it, or begin a new one"
-            )
+        state.check()
         return state
 
     # ---- the forward pass

@@ -9,6 +9,7 @@ Shapes: G groups of 16 channels, n new rows, P rows of history.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from . import kernels
 from .errors import LimitError
 from .online_taps import SURE_REWIND, OnlineTaps
+from .parts import Parts
 from .spectra import LANES
 
 Floats = NDArray[np.float32]
@@ -134,6 +136,17 @@ class OnlineConv:
         if n > 0 and (state is None or (state.room < n and not state.endless)):
             self._start(threads, n)
 
+    @property
+    def _first(self) -> int:
+        """Position of the first row that is held."""
+        return self._end - sum(chunk.shape[1] for chunk in self._chunks)
+
+    @property
+    def oldest(self) -> int:
+        """The earliest position that `rewind` can go back to."""
+        oldest = 0 if self._first == 0 else self._first + self._taps.reach
+        return oldest if self._state is None else min(oldest, self._base + self._state.oldest)
+
     def rewind(self, position: int) -> None:
         """Back to an earlier position. Bit for bit as if the rows since had not been taken in, back
         to where the present horizon began; to rounding before that.
@@ -143,6 +156,7 @@ class OnlineConv:
         """
         if not 0 <= position <= self.position:
             raise LimitError(f"cannot rewind to {position}: the sequence is at {self.position}")
+        self._ahead = None
         if self._state is not None and position - self._base >= self._state.oldest:
             now = position - self._base
             self._state.rewind(now)
@@ -150,9 +164,7 @@ class OnlineConv:
                 first = max(self._state.first, now - self._needed)
                 self._chunks, self._end = [self._state.inputs(first, now)], position
             return
-        kept = self.position - position
-        available = sum(chunk.shape[1] for chunk in self._chunks) + self.position - self._end
-        if available - kept < min(position, self._taps.reach):
+        if position < self.oldest:
             raise LimitError(
                 f"cannot rewind to {position}: the inputs before it have been dropped, because "
                 f"the filter reaches {self._taps.reach} rows back"
@@ -167,6 +179,33 @@ class OnlineConv:
         twin._ahead = self._ahead
         twin._state = None if self._state is None else self._state.fork()
         return twin
+
+    def parts(self) -> dict[str, Any]:
+        """Everything to go on from, as plain data; what is in tiles can be computed again."""
+        state, steps = self._state, None
+        if state is not None:
+            steps = {
+                "base": self._base,
+                "horizon": state.horizon,
+                "first": state.first,
+                "inputs": state.inputs(state.first, state.position),
+                "future": state.future,
+            }
+        return {"end": self._end, "chunks": [{"rows": c} for c in self._chunks], "steps": steps}
+
+    def restore(self, parts: Parts, threads: int) -> None:
+        """Makes a new one what `parts` were taken of: it goes on with the same bits."""
+        shape = self._taps.bank.groups, None, LANES
+        self._chunks = [chunk.floats("rows", *shape) for chunk in parts.each("chunks")]
+        self._end = parts.whole("end")
+        first, steps = self._first, parts.part("steps")
+        if steps is not None:
+            self._base = steps.whole("base", 0, self._end)
+            self._state = self._taps.restored(steps, self._base, threads)
+            if not self._base + self._state.first <= self._end <= self.position:
+                raise steps.refuse(f"does not follow inputs that end at {self._end}")
+        if first < 0 or (first > 0 and self.position - first < self._taps.reach):
+            raise parts.refuse(f"holds inputs from {first} to {self.position}, not what it needs")
 
     def _steps(
         self,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..config import H3ConvConfig, LongConvConfig
 from ..context import Context
+from ..conv_state import ConvState
 from ..errors import ModelError
 from ..filters import build_filter
 from ..linear import Linear
@@ -22,7 +23,6 @@ from ..norm import Norm
 from ..online import OnlineConv
 from ..online_taps import Convolutions, OnlineTaps
 from ..spectra import FilterBank
-from ..state import ConvState
 from .hyena import pad_lanes
 
 Floats = NDArray[np.float32]

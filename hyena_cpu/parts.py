@@ -1,0 +1,92 @@
+"""Plain data of a state as it was read from a file: every value is checked when it is asked for.
+
+What is saved is a tree of dicts, lists, whole numbers, None and float32 arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import InputError
+
+Floats = NDArray[np.float32]
+MOST = 1 << 48  # of any count or position
+
+
+class Parts:
+    """One dict of the tree. `where` names it in errors; every error is an InputError.
+
+    In `values` an array stands as {"array": its number in `arrays`}.
+    """
+
+    def __init__(self, where: str, values: Any, arrays: Sequence[Floats]) -> None:
+        if not isinstance(values, dict):
+            raise InputError(f"{where} is {_short(values)}, must be an object")
+        self.where = where
+        self._values = values
+        self._arrays = arrays
+
+    def refuse(self, problem: str) -> InputError:
+        """The error that says what is wrong with this part."""
+        return InputError(f"{self.where} {problem}")
+
+    def whole(self, name: str, low: int = 0, high: int = MOST) -> int:
+        """A whole number in low..high."""
+        value = self._get(name)
+        if type(value) is not int or not low <= value <= high:
+            raise self.refuse(f"has {name} {_short(value)}, must be a number in {low}..{high}")
+        return value
+
+    def floats(self, name: str, *shape: int | None) -> Floats:
+        """An array of this shape; None stands for any length."""
+        found = self.maybe_floats(name, *shape)
+        if found is None:
+            raise self.refuse(f"has no {name}")
+        return found
+
+    def maybe_floats(self, name: str, *shape: int | None) -> Floats | None:
+        """`floats`, or None where that was saved."""
+        value = self._get(name)
+        if value is None:
+            return None
+        number = value.get("array") if isinstance(value, dict) else None
+        if type(number) is not int or not 0 <= number < len(self._arrays):
+            raise self.refuse(f"has {name} {_short(value)}, must be an array of the file")
+        found = self._arrays[number]
+        fits = len(found.shape) == len(shape) and all(
+            want in (None, have) for want, have in zip(shape, found.shape, strict=True)
+        )
+        if not fits:
+            wanted = ", ".join("any" if n is None else str(n) for n in shape)
+            raise self.refuse(f"has {name} of shape {list(found.shape)}, must be [{wanted}]")
+        return found
+
+    def part(self, name: str) -> Parts | None:
+        """A dict below this one, or None where that was saved."""
+        value = self._get(name)
+        return None if value is None else Parts(f"{self.where}.{name}", value, self._arrays)
+
+    def each(self, name: str, count: int | None = None) -> list[Parts]:
+        """A list of dicts below this one, of this length if one is given."""
+        value = self._get(name)
+        if not isinstance(value, list) or count not in (None, len(value)):
+            wanted = "a list" if count is None else f"a list of {count}"
+            raise self.refuse(f"has {name} {_short(value)}, must be {wanted}")
+        return [
+            Parts(f"{self.where}.{name}[{i}]", item, self._arrays) for i, item in enumerate(value)
+        ]
+
+    def _get(self, name: str) -> Any:
+        if name not in self._values:
+            raise self.refuse(f"lacks {name}")
+        return self._values[name]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return "an object" if isinstance(value, dict) else f"{value!r:.40}"
