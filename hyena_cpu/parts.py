@@ -38,14 +38,14 @@ class Parts:
         """A whole number in low..high."""
         value = self._get(name)
         if type(value) is not int or not low <= value <= high:
-            raise self.refuse(f"has {name} {_short(value)}, must be a number in {low}..{high}")
+            raise self._wrong(name, _short(value), f"a number in {low}..{high}")
         return value
 
     def floats(self, name: str, *shape: int | None) -> Floats:
         """An array of this shape; None stands for any length."""
         found = self.maybe_floats(name, *shape)
         if found is None:
-            raise self.refuse(f"has no {name}")
+            raise self._wrong(name, "null", "an array of the file")
         return found
 
     def maybe_floats(self, name: str, *shape: int | None) -> Floats | None:
@@ -55,14 +55,14 @@ class Parts:
             return None
         number = value.get("array") if isinstance(value, dict) else None
         if type(number) is not int or not 0 <= number < len(self._arrays):
-            raise self.refuse(f"has {name} {_short(value)}, must be an array of the file")
+            raise self._wrong(name, _short(value), "an array of the file")
         found = self._arrays[number]
         fits = len(found.shape) == len(shape) and all(
             want in (None, have) for want, have in zip(shape, found.shape, strict=True)
         )
         if not fits:
             wanted = ", ".join("any" if n is None else str(n) for n in shape)
-            raise self.refuse(f"has {name} of shape {list(found.shape)}, must be [{wanted}]")
+            raise self._wrong(name, f"of shape {list(found.shape)}", f"[{wanted}]")
         return found
 
     def part(self, name: str) -> Parts | None:
@@ -75,10 +75,13 @@ class Parts:
         value = self._get(name)
         if not isinstance(value, list) or count not in (None, len(value)):
             wanted = "a list" if count is None else f"a list of {count}"
-            raise self.refuse(f"has {name} {_short(value)}, must be {wanted}")
+            raise self._wrong(name, _short(value), wanted)
         return [
             Parts(f"{self.where}.{name}[{i}]", item, self._arrays) for i, item in enumerate(value)
         ]
+
+    def _wrong(self, name: str, found: str, wanted: str) -> InputError:
+        return InputError(f"{self.where}.{name} is {found}, must be {wanted}")
 
     def _get(self, name: str) -> Any:
         if name not in self._values:
