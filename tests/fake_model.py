@@ -66,6 +66,7 @@ class FakeModel:
         self.vocab_size, self.max_length = vocab_size, max_length
         self.generation = generation or {}
         self.name, self.num_parameters, self.numerics = "fake", 0, {"dtype": "none"}
+        self.fingerprint = "fake"
         self.notes: list[str] = []
         self.calls: list[str] = []
         self._script, self._begin = script, prompt_length
@@ -100,13 +101,28 @@ class FakeModel:
         return state.logits
 
     def token_logprobs(self, ids) -> np.ndarray:
+        return np.concatenate(
+            [
+                rows[np.arange(n), ids[t + 1 : t + 1 + n]]
+                for t, block in self.logprob_blocks(ids)
+                for n in [min(len(block), len(ids) - 1 - t)]
+                for rows in [block[:n]]
+            ]
+        )
+
+    def token_logprobs_each(self, sequences) -> list[np.ndarray]:
+        self.calls.append(f"each {len(sequences)}")
+        return [self.token_logprobs(ids) for ids in sequences]
+
+    def logprob_blocks(self, ids):
         if self.max_length is not None and len(ids) > self.max_length:
             raise LimitError(f"{len(ids)} tokens, at most {self.max_length}")
-        rows = np.stack([self._logits(int(t), i) for i, t in enumerate(ids)])[:-1]
-        rows = rows.astype(np.float64)
-        rows -= rows.max(1, keepdims=True)
-        rows -= np.log(np.exp(rows).sum(1, keepdims=True))
-        return rows[np.arange(len(rows)), ids[1:]]
+        for t in range(0, len(ids), 16):
+            part = ids[t : t + 16]
+            rows = np.stack([self._logits(int(i), t + k) for k, i in enumerate(part)])
+            rows = rows.astype(np.float64)
+            rows -= rows.max(1, keepdims=True)
+            yield t, rows - np.log(np.exp(rows).sum(1, keepdims=True))
 
     def _logits(self, token: int, position: int) -> np.ndarray:
         if self._script is None:

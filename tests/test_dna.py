@@ -7,40 +7,21 @@ import io
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import PACKAGE_HOME, shared_path
-from toy import GELU, IMPLICIT, _model, layer, weights
+from toy import dna_folder
 
 import hyena_cpu
-from hyena_cpu.config import HyenaConfig, SpecialTokens, TokenizerConfig
-from hyena_cpu.weights import save_folder
 
 CASES = Path(__file__).parent / "cases"
-LONGEST = 50_000
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random weights: two Hyena layers, 12 ids of 16 rows, filters of 50,000 taps."""
-    hyena = HyenaConfig(replace(IMPLICIT, taps=LONGEST))
-    config = _model(
-        layer(hyena, GELU),
-        layer(hyena, GELU),
-        vocab_size=12,
-        logits_width=16,
-        max_length=LONGEST,
-        tokenizer=TokenizerConfig("dna"),
-        special_tokens=SpecialTokens(bos=2, eos=1, pad=4),
-        name="dna-toy",
-    )
-    path = tmp_path_factory.mktemp("models") / "dna-toy"
-    made = weights(config)
-    save_folder(path, config, made.tensors)
-    return path
+    return dna_folder(tmp_path_factory.mktemp("models") / "dna-toy")
 
 
 def score(folder: Path, *args: str) -> list[dict[str, str]]:

@@ -12,6 +12,8 @@ PACKAGE = Path(hyena_cpu.__file__).parent
 # From the bottom up; a room may import from any room named before it.
 ROOMS = [
     "errors",
+    "streams",
+    "tables",
     "config",
     "config_json",
     "kernels",
@@ -34,6 +36,7 @@ ROOMS = [
     "mixers",
     "blocks",
     "weights",
+    "hub",
     "text_stream",
     "tokenizers",
     "planner",
@@ -44,7 +47,14 @@ ROOMS = [
     "sequences",
     "generate",
     "score",
+    "genome",
+    "variant_files",
+    "variant_windows",
+    "variants",
+    "plots",
     "model",
+    "worked",
+    "verify",
     "",  # hyena_cpu itself
     "progress",
     "cli",

@@ -18,9 +18,9 @@ from hyena_cpu.score import (
     score,
     score_fasta,
     score_text,
-    token_logprobs,
     values,
 )
+from hyena_cpu.score.windows import token_logprobs, windows
 from hyena_cpu.sequences import DnaPolicy, Record, read_fasta, reverse_complement
 
 CASES = Path(__file__).parent / "cases"
@@ -69,7 +69,10 @@ def test_windows_score_every_token_once(window: int, stride: int | None, bos: bo
     if len(prefix) >= window - 1:
         window = len(prefix) + 2
     ids = np.arange(40, dtype=np.int32)
-    logprobs = token_logprobs(model, ids, Setup(window=window, stride=stride, bos=bos))
+    setup = Setup(window=window, stride=stride, bos=bos)
+    logprobs = np.concatenate(
+        [token_logprobs(model, ids, place, setup) for place in windows(model, len(ids), setup)]
+    )
     assert len(logprobs) == 40 - (not bos)
     # Each block is what the model says after the window's own context.
     step = stride or window - max(len(prefix), 1)

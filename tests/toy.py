@@ -19,9 +19,11 @@ from hyena_cpu.config import (
     ModelConfig,
     NormConfig,
     RotaryConfig,
+    SpecialTokens,
+    TokenizerConfig,
 )
 from hyena_cpu.model import Model
-from hyena_cpu.weights import Weights
+from hyena_cpu.weights import Weights, save_folder
 
 VOCAB = 29
 WIDTH = 20  # not a multiple of the tile, so that missing lanes are exercised
@@ -183,3 +185,20 @@ def model(config: ModelConfig, threads: int = 1, seed: int = 0, **options: objec
 
 def tokens(n: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, VOCAB, n).astype(np.int32)
+
+
+def dna_folder(path: Path, longest: int = 50_000) -> Path:
+    """A model folder with random weights: two Hyena layers, 12 ids of 16 rows."""
+    hyena = HyenaConfig(replace(IMPLICIT, taps=longest))
+    config = _model(
+        layer(hyena, GELU),
+        layer(hyena, GELU),
+        vocab_size=12,
+        logits_width=16,
+        max_length=longest,
+        tokenizer=TokenizerConfig("dna"),
+        special_tokens=SpecialTokens(bos=2, eos=1, pad=4),
+        name="dna-toy",
+    )
+    save_folder(path, config, weights(config).tensors)
+    return path

@@ -13,8 +13,10 @@ from ..errors import HyenaError
 COMMANDS = {
     "generate": "continue a prompt",
     "score": "how likely a model finds texts or sequences: a table",
+    "variants": "what a model says of alleles against a reference: a table",
     "tokenize": "show the tokens of a text",
     "info": "what a model is and how it will be computed",
+    "verify": "whether a model is computed as it should be: a table",
     "convert": "write a model folder from another program's checkpoint",
 }
 
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115  for as long as the process lasts
         code = _run(arguments)
     except BrokenPipeError:
-        from .output import silence_stdout
+        from ..streams import silence_stdout
 
         silence_stdout()
         return 0

@@ -5,18 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from ..errors import HyenaError
+from ..streams import standard_output, write_errors
 from .common import UsageError
-
-
-class WriteError(HyenaError):
-    """Results cannot be written."""
 
 
 class Output:
@@ -34,7 +28,7 @@ class Output:
 
     def write(self, text: str | bytes) -> None:
         """Writes and flushes, so a reader sees it now; WriteError where that fails."""
-        with self._named():
+        with write_errors(self._target):
             self._stream.write(text if isinstance(text, bytes) else text.encode("utf-8", "replace"))
             self._stream.flush()
 
@@ -50,7 +44,7 @@ class Output:
         if self._target is None:
             return
         try:
-            with self._named() if kind is None else contextlib.suppress(OSError):
+            with write_errors(self._target) if kind is None else contextlib.suppress(OSError):
                 self._stream.close()
                 if kind is None and self._temporary is not None:
                     os.replace(self._temporary, self._target)
@@ -59,23 +53,9 @@ class Output:
                 with contextlib.suppress(OSError):  # after the renaming it is not there
                     self._temporary.unlink()
 
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            if self._target is None:
-                silence_stdout()
-            name = "standard output" if self._target is None else self._target
-            raise WriteError(f"cannot write {name}: {error.strerror}") from None
-
     def _open(self) -> BinaryIO:
         if self._target is None:
-            if sys.stdout is None:
-                raise WriteError("cannot write standard output: it is closed")
-            return sys.stdout.buffer
+            return standard_output()
         try:
             if self._target.exists() and not self._target.is_file():
                 return self._target.open("wb")  # a device or a pipe: nothing to rename
@@ -83,11 +63,6 @@ class Output:
             return self._temporary.open("xb")
         except OSError as error:
             raise UsageError(f"--output {self._target}: {error.strerror}") from None
-
-
-def silence_stdout() -> None:
-    """Drops what could not be written: Python would complain once more when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

@@ -1,0 +1,162 @@
+"""Forms made of lines: tsv, jsonl, and json, an array with one object a line."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import NumericError
+from ..streams import write_errors
+from .rows import Column, Whole, cells
+
+SPILL = 1 << 20  # bytes held before they go to the file
+
+
+class Lines:
+    """Text of rows: what comes before the first one, between two, and after the last."""
+
+    def __init__(self, form: str, names: list[str]) -> None:
+        self._form, self._names = form, names
+        self.head = {"tsv": "\t".join(names) + "\n", "json": "["}.get(form, "").encode()
+
+    def rows(self, columns: dict[str, Column], *, first: bool) -> bytes:
+        """The rows; `first`: nothing but the head stands before them."""
+        table = [cells(column) for column in columns.values()]
+        if self._form == "tsv":
+            texts = [[_cell(value) for value in column] for column in table]
+            lines = ["\t".join(row) + "\n" for row in zip(*texts, strict=True)]
+            return "".join(lines).encode("utf-8", "replace")
+        objects = [self._object(row) for row in zip(*table, strict=True)]
+        if self._form == "jsonl":
+            return b"".join(line + b"\n" for line in objects)
+        text = b"".join(b",\n" + line for line in objects)
+        return text[1:] if first else text
+
+    def tail(self, *, empty: bool) -> bytes:
+        """What ends a table; `empty`: it has no row."""
+        if self._form != "json":
+            return b""
+        return b"]\n" if empty else b"\n]\n"
+
+    def _object(self, row: tuple[Any, ...]) -> bytes:
+        named = dict(zip(self._names, row, strict=True))
+        try:
+            text = json.dumps(named, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            raise NumericError(f"{self._form} has no infinite numbers: {named}") from None
+        return text.encode("utf-8", "replace")
+
+
+class StreamSink:
+    """Lines to a stream that cannot be taken back: standard output, a pipe, a device."""
+
+    def __init__(self, stream: BinaryIO, target: Path | None, lines: Lines) -> None:
+        self._stream, self._target, self._lines = stream, target, lines
+        self._head = lines.head
+        self._empty = True
+        self.whole = Whole()
+
+    def add(self, columns: dict[str, Column], n: int, end: Whole | None) -> None:
+        self._write(self._lines.rows(columns, first=self._empty))
+        self._empty = self._empty and n == 0
+        self.whole = end or self.whole
+
+    def commit(self) -> None:
+        return None
+
+    def keep(self) -> Whole:
+        return Whole()
+
+    def finish(self) -> None:
+        self._write(self._lines.tail(empty=self._empty))
+
+    def close(self) -> None:
+        if self._target is not None:
+            with write_errors(self._target):
+                self._stream.close()
+
+    def _write(self, data: bytes) -> None:
+        with write_errors(self._target):
+            self._stream.write(self._head + data)
+            self._stream.flush()
+        self._head = b""
+
+
+class FileSink:
+    """Lines to `part`, after what is there already.
+
+    Every write says where it goes, so one that an interrupt breaks off is simply done again.
+    """
+
+    def __init__(self, part: Path, target: Path, lines: Lines, there: Whole) -> None:
+        self._part, self._target, self._lines = part, target, lines
+        self._descriptor: int | None = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
+        os.ftruncate(self._descriptor, there.size)
+        self._at = there.size  # where `_held` belongs
+        self._held = bytearray(b"" if there.size else lines.head)
+        self.whole = there if there.size else replace(there, size=len(lines.head))
+
+    def add(self, columns: dict[str, Column], n: int, end: Whole | None) -> None:  # noqa: ARG002
+        first = self._at + len(self._held) == len(self._lines.head)
+        self._held += self._lines.rows(columns, first=first)
+        if end is not None:
+            self.whole = replace(end, size=self._at + len(self._held))
+        if len(self._held) >= SPILL:
+            self._spill()
+
+    def commit(self) -> Whole:
+        self._spill()
+        return self.whole
+
+    def keep(self) -> Whole:
+        self._spill()
+        with write_errors(self._target):  # a torn record is cut off
+            os.ftruncate(self._fd, self.whole.size)
+            tail = self._lines.tail(empty=self.whole.size == len(self._lines.head))
+            _write_at(self._fd, tail, self.whole.size)
+        return self.whole
+
+    def finish(self) -> None:
+        self.keep()
+        with write_errors(self._target):
+            os.replace(self._part, self._target)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    @property
+    def _fd(self) -> int:
+        assert self._descriptor is not None
+        return self._descriptor
+
+    def _spill(self) -> None:
+        with write_errors(self._target):
+            _write_at(self._fd, self._held, self._at)
+        after = self._at + len(self._held)
+        self._at, self._held = after, bytearray()
+
+
+def _write_at(descriptor: int, data: bytes | bytearray, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, at)
+        view, at = view[written:], at + written
+
+
+def _cell(value: Any) -> str:
+    """A cell: NA for nothing, ten digits of a float, a tab or line end as \\t or \\n."""
+    if value is None:
+        return "NA"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    text = str(value)
+    return text if text.isprintable() else text.translate(_ESCAPES)
+
+
+# Whatever some program takes for the end of a cell or a line.
+_ESCAPES = {ord(c): repr(c)[1:-1] for c in "\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}

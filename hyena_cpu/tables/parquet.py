@@ -1,0 +1,142 @@
+"""parquet, through pyarrow: int64, float64 and string columns, null for what is missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from ..streams import write_errors
+from .rows import Column, Types, Whole, cells
+
+if TYPE_CHECKING:
+    import pyarrow
+
+GROUP = 65_536  # rows held before they are written as a row group
+
+
+class ParquetSink:
+    """A table in row groups. The file is readable only after its end is written, so it is written
+    under a temporary name and then becomes the partial or the complete file.
+    """
+
+    def __init__(self, part: Path, target: Path, types: Types, there: Whole) -> None:
+        pa, _ = _modules()
+        self._part, self._target = part, target
+        self._temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        kinds = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+        self._schema = pa.schema([(name, kinds[kind]) for name, kind in types.items()])
+        self._held: list[Any] = []  # pyarrow record batches
+        self._held_rows = 0
+        self._rows = 0  # of everything added
+        self._marks = [(0, Whole())]  # rows at the end of a record; the last one written, and later
+        self._writer = self._open(self._temporary)
+        if there.records:
+            self._load(there)
+
+    @property
+    def whole(self) -> Whole:
+        return self._marks[-1][1]
+
+    def add(self, columns: dict[str, Column], n: int, end: Whole | None) -> None:
+        pa, _ = _modules()
+        arrays = [
+            pa.array(cells(columns[field.name]), field.type, from_pandas=False)
+            for field in self._schema
+        ]
+        self._hold(pa.record_batch(arrays, schema=self._schema), n)
+        if end is not None:
+            self._marks.append((self._rows, end))
+
+    def commit(self) -> None:
+        return None
+
+    def keep(self) -> Whole:
+        whole = self._place(self._part)
+        return replace(whole, size=self._part.stat().st_size)
+
+    def finish(self) -> None:
+        self._place(self._target)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _hold(self, batch: pyarrow.RecordBatch, n: int) -> None:
+        if n:
+            self._held.append(batch)
+        self._held_rows += n
+        self._rows += n
+        if self._held_rows >= GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        pa, _ = _modules()
+        # Taken out first: an interrupt may lose these rows, but never writes them twice.
+        held, self._held, self._held_rows = self._held, [], 0
+        if not held:
+            return
+        with write_errors(self._target):
+            self._writer.write_table(pa.Table.from_batches(held, self._schema))
+        self._marks = self._marks[-1:]
+
+    def _place(self, place: Path) -> Whole:
+        """The whole records, at `place`."""
+        _, pq = _modules()
+        self._flush()
+        with write_errors(place):
+            self._writer.close()
+            there = pq.read_metadata(self._temporary).num_rows
+            rows, whole = next(mark for mark in reversed(self._marks) if mark[0] <= there)
+            if rows < there:
+                self._cut(rows)
+            os.replace(self._temporary, place)
+        return whole
+
+    def _cut(self, rows: int) -> None:
+        """Copies the first rows only: those after them are of a torn record."""
+        shorter = self._temporary.with_suffix(".cut")
+        try:
+            with self._open(shorter) as writer:
+                for batch in _batches(self._temporary):
+                    writer.write_batch(batch[:rows])
+                    rows -= min(rows, len(batch))
+                    if not rows:
+                        break
+            os.replace(shorter, self._temporary)
+        finally:
+            shorter.unlink(missing_ok=True)
+
+    def _load(self, there: Whole) -> None:
+        pa, _ = _modules()
+        try:
+            for batch in _batches(self._part):
+                self._hold(batch.cast(self._schema), len(batch))
+        except (OSError, ValueError, pa.ArrowException) as error:
+            self.close()
+            raise InputError(f"{self._part} cannot be read: {error}") from None
+        self._marks.append((self._rows, there))
+
+    def _open(self, path: Path) -> Any:
+        _, pq = _modules()
+        return pq.ParquetWriter(path, self._schema, compression="zstd")
+
+
+def _batches(path: Path) -> Iterator[Any]:
+    _, pq = _modules()
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(batch_size=GROUP)
+
+
+def _modules() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(
+            'parquet needs pyarrow: install "hyena-cpu[parquet]", or choose another format'
+        ) from None
+    return pyarrow, pyarrow.parquet
