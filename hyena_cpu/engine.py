@@ -245,15 +245,9 @@ class Engine:
             InputError: no state file, damaged, of another version, or of another model.
             LimitError: it does not fit the model or `max_memory`.
         """
-        with state_file.reading(path) as file:
-            head = file.head
-            if head.fingerprint != self.fingerprint:
-                raise InputError(
-                    f"{path}: a state of another model ({head.fingerprint}, and {self.name} is "
-                    f"{self.fingerprint})"
-                )
+        with state_file.reading(path, self.fingerprint) as file:
             state = self.new_state()
-            self.check_length(max(1, head.position), new=1, state=True)
+            self.check_length(max(1, file.head.position), new=1, state=True)
             state.restore(file.parts(), self.threads)
         if state.logits is not None and len(state.logits) != self.logits_width:
             raise InputError(f"{path}: holds {len(state.logits)} logits, not {self.logits_width}")

@@ -1,6 +1,6 @@
 """Plain data of a state as it was read from a file: every value is checked when it is asked for.
 
-What is saved is a tree of dicts, lists, whole numbers, None and float32 arrays.
+What is saved is a tree of dicts, lists, whole numbers, None, and arrays of float32 or int32.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .errors import InputError
 
 Floats = NDArray[np.float32]
+Ids = NDArray[np.int32]
 MOST = 1 << 48  # of any count or position
 
 
@@ -23,7 +24,7 @@ class Parts:
     In `values` an array stands as {"array": its number in `arrays`}.
     """
 
-    def __init__(self, where: str, values: Any, arrays: Sequence[Floats]) -> None:
+    def __init__(self, where: str, values: Any, arrays: Sequence[NDArray[Any]]) -> None:
         if not isinstance(values, dict):
             raise InputError(f"{where} is {_short(values)}, must be an object")
         self.where = where
@@ -50,6 +51,13 @@ class Parts:
 
     def maybe_floats(self, name: str, *shape: int | None) -> Floats | None:
         """`floats`, or None where that was saved."""
+        return self._array(name, np.float32, shape)
+
+    def maybe_ids(self, name: str, length: int) -> Ids | None:
+        """int32 [length], or None where that was saved."""
+        return self._array(name, np.int32, (length,))
+
+    def _array(self, name: str, kind: type, shape: tuple[int | None, ...]) -> Any:
         value = self._get(name)
         if value is None:
             return None
@@ -57,12 +65,11 @@ class Parts:
         if type(number) is not int or not 0 <= number < len(self._arrays):
             raise self._wrong(name, _short(value), "an array of the file")
         found = self._arrays[number]
-        fits = len(found.shape) == len(shape) and all(
-            want in (None, have) for want, have in zip(shape, found.shape, strict=True)
-        )
-        if not fits:
+        fits = found.dtype == kind and len(found.shape) == len(shape)
+        if not fits or any(n not in (None, m) for n, m in zip(shape, found.shape, strict=True)):
             wanted = ", ".join("any" if n is None else str(n) for n in shape)
-            raise self._wrong(name, f"of shape {list(found.shape)}", f"[{wanted}]")
+            have = f"{found.dtype} of shape {list(found.shape)}"
+            raise self._wrong(name, have, f"{np.dtype(kind)} [{wanted}]")
         return found
 
     def part(self, name: str) -> Parts | None:

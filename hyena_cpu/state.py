@@ -19,6 +19,7 @@ from .errors import InputError, LimitError
 from .parts import Parts
 
 Floats = NDArray[np.float32]
+Ids = NDArray[np.int32]
 
 
 class LayerState(Protocol):
@@ -67,12 +68,27 @@ class State:
         self.logits: Floats | None = None
         self.torn = False
         self.closed = False
+        self._tokens: Ids | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes held. A file of it takes no more, its header of some KiB apart."""
-        logits = 0 if self.logits is None else self.logits.nbytes
-        return logits + sum(layer.nbytes for layer in self.layers)
+        beside = sum(0 if a is None else a.nbytes for a in (self.logits, self._tokens))
+        return beside + sum(layer.nbytes for layer in self.layers)
+
+    @property
+    def tokens(self) -> Ids | None:
+        """int32 [position], the ids taken in, or None if nobody has told them all: a state itself
+        has no need of them, but what goes on from a file may (a repetition penalty).
+        """
+        told = self._tokens
+        return told if told is not None and len(told) == self.position else None
+
+    def tell(self, tokens: Ids) -> None:
+        """Says which ids were taken in, to be saved as well. InputError for another number."""
+        if len(tokens) != self.position:
+            raise InputError(f"tell: {len(tokens)} tokens for a state at {self.position}")
+        self._tokens = np.asarray(tokens, np.int32)
 
     @property
     def oldest(self) -> int:
@@ -94,6 +110,7 @@ class State:
         twin = State([layer.fork() for layer in self.layers], self.fingerprint)
         twin.position, twin.torn, twin.closed = self.position, self.torn, self.closed
         twin.logits = None if self.logits is None else self.logits.copy()
+        twin._tokens = self._tokens  # never written to
         return twin
 
     def reserve(self, n: int) -> None:
@@ -124,10 +141,12 @@ class State:
             )
         if position == self.position:
             return
+        tokens = self.tokens
         self.torn = True
         for layer in self.layers:
             layer.rewind(position)
         self.position, self.logits = position, None
+        self._tokens = None if tokens is None else tokens[:position]
         self.torn = False
 
     def save(self, path: str | Path) -> None:
@@ -143,6 +162,7 @@ class State:
         tree = {
             "position": self.position,
             "logits": self.logits,
+            "tokens": self.tokens,
             "layers": [layer.parts() for layer in self.layers],
         }
         state_file.write(path, tree, fingerprint=self.fingerprint, isa=kernels.build)
@@ -153,13 +173,15 @@ class State:
             layer.restore(saved, threads)
         self.position = parts.whole("position")
         self.logits = parts.maybe_floats("logits", None)
+        self._tokens = parts.maybe_ids("tokens", self.position)
         for i, layer in enumerate(self.layers):
             if layer.position != self.position:
                 raise parts.refuse(f"is at {self.position} but its layer {i} at {layer.position}")
 
     def close(self) -> None:
         """Lets go of all memory; nothing can be done with the state any more."""
-        self.layers, self.logits, self.closed = [], None, True
+        self.layers, self.closed = [], True
+        self.logits = self._tokens = None
 
     def __enter__(self) -> Self:
         return self

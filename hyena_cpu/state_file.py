@@ -5,7 +5,7 @@
     12  uint32     H, length of the header
     16  uint64     length of the file
     24  H bytes    header: JSON, filled up with spaces
-        ...        arrays: little-endian float32, each begins at a multiple of 64 bytes
+        ...        arrays of float32 or int32, each begins at a multiple of 64 bytes
         32 bytes   BLAKE2b of everything before
 
 All numbers are little-endian. The header holds the model's fingerprint, the position, what the
@@ -33,13 +33,15 @@ from numpy.typing import NDArray
 from .errors import HyenaError, InputError
 from .parts import MOST, Parts
 
-Floats = NDArray[np.float32]
+Array = NDArray[Any]
 
 MAGIC = b"HYCSTATE"
 VERSION = 1
 PREFIX = struct.Struct("<8sIIQ")
 DIGEST = 32
 ALIGN = 64
+KINDS = {"float32": "<f4", "int32": "<i4"}
+ITEM = 4  # bytes of a number of either kind
 MAX_HEADER = 16 << 20
 MAX_RANK = 8
 PIECE = 1 << 20  # bytes hashed at a time
@@ -54,6 +56,7 @@ class Head:
     isa: str  # kernels that it was saved by: with others a run goes on to rounding
     state: Any  # the tree, see `parts`
     shapes: list[tuple[int, ...]]
+    kinds: list[str]
     begins: int  # where the arrays begin
 
 
@@ -61,7 +64,7 @@ class Head:
 
 
 def write(path: str | Path, tree: dict[str, Any], *, fingerprint: str, isa: str) -> None:
-    """Saves a tree of plain data and float32 arrays, with its "position", under this name.
+    """Saves a tree of plain data and arrays (see `parts`), with its "position", under this name.
 
     Raises:
         InputError: the name is that of a folder or a device.
@@ -71,7 +74,7 @@ def write(path: str | Path, tree: dict[str, Any], *, fingerprint: str, isa: str)
     if target.exists() and not target.is_file():
         raise InputError(f"{path}: not a regular file, so no state can be saved there")
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    arrays: list[Floats] = []
+    arrays: list[Array] = []
     state = _without_arrays(tree, arrays)
     try:
         try:
@@ -88,7 +91,7 @@ def write(path: str | Path, tree: dict[str, Any], *, fingerprint: str, isa: str)
         raise HyenaError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _without_arrays(value: Any, arrays: list[Floats]) -> Any:
+def _without_arrays(value: Any, arrays: list[Array]) -> Any:
     """The tree with {"array": number} in the place of every array, which is added to `arrays`."""
     if isinstance(value, np.ndarray):
         arrays.append(value)
@@ -100,10 +103,10 @@ def _without_arrays(value: Any, arrays: list[Floats]) -> Any:
     return value
 
 
-def _header(state: Any, arrays: list[Floats], fingerprint: str, isa: str) -> bytes:
+def _header(state: Any, arrays: list[Array], fingerprint: str, isa: str) -> bytes:
     starts, _ = _places([a.shape for a in arrays])
     entries = [
-        {"dtype": "float32", "shape": list(a.shape), "offset": start}
+        {"dtype": str(a.dtype), "shape": list(a.shape), "offset": start}
         for a, start in zip(arrays, starts, strict=True)
     ]
     head = {"fingerprint": fingerprint, "isa": isa, "state": state, "arrays": entries}
@@ -111,7 +114,7 @@ def _header(state: Any, arrays: list[Floats], fingerprint: str, isa: str) -> byt
     return text + b" " * (-(PREFIX.size + len(text)) % ALIGN)
 
 
-def _write(file: BinaryIO, header: bytes, arrays: list[Floats]) -> None:
+def _write(file: BinaryIO, header: bytes, arrays: list[Array]) -> None:
     digest = hashlib.blake2b(digest_size=DIGEST)
 
     def put(data: bytes | memoryview) -> None:
@@ -124,9 +127,10 @@ def _write(file: BinaryIO, header: bytes, arrays: list[Floats]) -> None:
     at = 0
     for array, start in zip(arrays, starts, strict=True):
         put(bytes(start - at))
-        at = start + 4 * array.size
+        at = start + ITEM * array.size
         if array.size:
-            put(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
+            stored = np.ascontiguousarray(array, KINDS[str(array.dtype)])
+            put(stored.reshape(-1).view(np.uint8).data)
     file.write(digest.digest())
 
 
@@ -136,7 +140,7 @@ def _places(shapes: list[tuple[int, ...]]) -> tuple[list[int], int]:
     for shape in shapes:
         start = -(-at // ALIGN) * ALIGN
         starts.append(start)
-        at = start + 4 * math.prod(shape)
+        at = start + ITEM * math.prod(shape)
     return starts, at
 
 
@@ -163,27 +167,34 @@ class StateFile:
         """The tree with its arrays, which are read now."""
         arrays = []
         starts, _ = _places(self.head.shapes)
-        for shape, start in zip(self.head.shapes, starts, strict=True):
-            values = np.empty(shape, "<f4")
+        for shape, kind, start in zip(self.head.shapes, self.head.kinds, starts, strict=True):
+            values = np.empty(shape, KINDS[kind])
             self._file.seek(self.head.begins + start)
             if self._file.readinto(values.reshape(-1).view(np.uint8)) != values.nbytes:  # type: ignore[attr-defined]
                 raise InputError(f"{self._path}: the file became shorter while it was read")
-            arrays.append(values.astype(np.float32, copy=False))
+            arrays.append(values.astype(kind, copy=False))
         return Parts(f"{self._path}: state", self.head.state, arrays)
 
 
 @contextlib.contextmanager
-def reading(path: str | Path) -> Iterator[StateFile]:
+def reading(path: str | Path, fingerprint: str | None = None) -> Iterator[StateFile]:
     """Opens a state file and checks it, before anything is allocated for what it declares.
 
     Raises:
-        InputError: missing, no state file, of another version, cut short, or damaged.
+        InputError: missing, no state file, of another version, cut short, damaged, or not of the
+            model with this fingerprint.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError(f"{path}: not a regular file, so no state")
         with open(path, "rb") as file:
-            yield StateFile(file, path)
+            found = StateFile(file, path)
+            if fingerprint not in (None, found.head.fingerprint):
+                raise InputError(
+                    f"{path}: a state of another model: its fingerprint is "
+                    f"{found.head.fingerprint}, that of this model {fingerprint}"
+                )
+            yield found
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -241,7 +252,9 @@ def _head(header: bytes, path: str | Path, begins: int, room: int) -> Head:
     state = top.part("state")
     if state is None:
         raise top.refuse("has no state")
-    return Head(names[0], state.whole("position"), names[1], head["state"], checked, begins)
+    kinds = [entry["dtype"] for entry in entries]
+    position = state.whole("position")
+    return Head(names[0], position, names[1], head["state"], checked, kinds, begins)
 
 
 def _shape(entry: Any) -> tuple[int, ...] | None:
@@ -249,7 +262,7 @@ def _shape(entry: Any) -> tuple[int, ...] | None:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "offset"}:
         return None
     shape = entry["shape"]
-    if entry["dtype"] != "float32" or type(entry["offset"]) is not int:
+    if entry["dtype"] not in tuple(KINDS) or type(entry["offset"]) is not int:
         return None
     if not isinstance(shape, list) or len(shape) > MAX_RANK:
         return None

@@ -244,9 +244,7 @@ def test_torn_states_are_neither_saved_nor_rewound(tmp_path: Path) -> None:
 def test_states_of_others_are_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "s"
     taken_in(model(CAUSAL["order2"], seed=1), [50]).save(path)
-    with pytest.raises(
-        InputError, match=r"s: a state of another model \(toy-1, and toy is toy-0\)"
-    ):
+    with pytest.raises(InputError, match=r"s: a state of another model: .* toy-1, .* toy-0"):
         model(CAUSAL["order2"]).load_state(path)
     taken_in(model(CAUSAL["order2"]), [LENGTH]).save(path)
     with pytest.raises(LimitError, match="max-memory"):
@@ -256,7 +254,8 @@ def test_states_of_others_are_refused_by_name(tmp_path: Path) -> None:
         model(CAUSAL["order1"]).load_state(path)
     taken_in(model(CAUSAL["order3"]), [50]).save(path)
     with pytest.raises(
-        InputError, match=r"\[0\]\.tail\.rows is of shape \[2, 80\], must be \[2, 40\]"
+        InputError,
+        match=r"\[0\]\.tail\.rows is float32 of shape \[2, 80\], must be float32 \[2, 40\]",
     ):
         model(CAUSAL["order1"]).load_state(path)
     with pytest.raises(InputError, match=r"state\.layers\[0\] has a tail"):
