@@ -54,7 +54,7 @@ class ConvTail:
         """Appends the layer's inputs x [n, D]; `rows` is how the convolution's own end now."""
         self.rows = rows
         self.position += len(x)
-        self._hold(x[-self._kept :])
+        self._hold(x if len(x) <= self._kept else x[-self._kept :])
 
     def _hold(self, x: Floats) -> None:
         if self._held + len(x) > len(self._buffer):
