@@ -135,6 +135,16 @@ class ConvState:
         for conv in self.convs:
             conv.reserve(n)
 
+    @property
+    def last(self) -> int | None:
+        """Where the sequence has to end, or None."""
+        return min((conv.last for conv in self.convs if conv.last is not None), default=None)
+
+    def drop_history(self, n: int, threads: int) -> None:
+        """`reserve`, and lets go of what the n tokens do not need."""
+        for conv in self.convs:
+            conv.drop_history(n, threads)
+
     def rewind(self, position: int) -> None:
         """Back to a position from `oldest` on."""
         for one in self._all:

@@ -47,6 +47,12 @@ class KVCache:
         if self.length + n > self.values.shape[1]:
             self._move_to(self.length - self._out_of_sight() + n)
 
+    last = None  # a sequence may go on for ever
+
+    def drop_history(self, n: int, threads: int) -> None:  # noqa: ARG002
+        """`reserve`: attention needs all that it keeps."""
+        self.reserve(n)
+
     def _out_of_sight(self) -> int:
         """Slots, in whole key blocks, that no later query can see, even after a sure rewind."""
         if self.window is None:

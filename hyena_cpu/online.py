@@ -71,7 +71,8 @@ class OnlineConv:
         be written to afterwards.
         """
         n = z.shape[1]
-        if n == 1 or (self.position > 0 and n <= max(FEW_ROWS, self.position // SMALL_PART)):
+        few = self.position > 0 and n <= max(FEW_ROWS, self.position // SMALL_PART)
+        if n == 1 or few or self.last is not None:
             return self._steps(z, threads, pre, skip, post)
         self._stop()
         w = z if pre is None else kernels.multiply_tiles(z, pre, threads=threads)
@@ -98,6 +99,8 @@ class OnlineConv:
 
         What the history adds to the outputs is summed up by the first call and shared by all.
         """
+        if self.last is not None:
+            return self.fork()._steps(z, threads, pre, skip, post)
         add = self._added(z.shape[1], threads)
         return self._taps.bank.convolve(z, 0, threads, skip=skip, pre=pre, post=post, add=add)
 
@@ -135,6 +138,22 @@ class OnlineConv:
         state = self._state
         if n > 0 and (state is None or (state.room < n and not state.endless)):
             self._start(threads, n)
+
+    def drop_history(self, n: int, threads: int = 1) -> None:
+        """`reserve`, and then lets go of the rows before the present horizon, if they are more than
+        a finite filter needs for ever: the sequence has to end at `last`.
+        """
+        self.reserve(n, threads)
+        if self._state is not None and not self._state.endless:
+            self._chunks, self._end, self._ahead = [], self._base, None
+
+    @property
+    def last(self) -> int | None:
+        """Where the sequence has to end, for want of the rows before the present horizon."""
+        if self._state is None or self._first == 0 or self._first < self._base:
+            return None
+        held = self.position - self._first
+        return None if held >= self._taps.reach else self._base + self._state.horizon
 
     @property
     def _first(self) -> int:
@@ -204,7 +223,8 @@ class OnlineConv:
             self._state = self._taps.restored(steps, self._base, threads)
             if not self._base + self._state.first <= self._end <= self.position:
                 raise steps.refuse(f"does not follow inputs that end at {self._end}")
-        if first < 0 or (first > 0 and self.position - first < self._taps.reach):
+        enough = first == 0 or self.position - first >= self._taps.reach
+        if first < 0 or not (enough or self.last is not None):
             raise parts.refuse(f"holds inputs from {first} to {self.position}, not what it needs")
 
     def _steps(
@@ -246,6 +266,8 @@ class OnlineConv:
 
     def _start(self, threads: int, wanted: int | None) -> kernels.OnlineState:
         """A new base here."""
+        if self.last is not None:
+            raise LimitError(f"the history of this sequence was dropped: it ends at {self.last}")
         self._stop()
         taps = self._taps
         horizon, top = taps.plan(self._end, wanted)

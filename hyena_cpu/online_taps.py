@@ -117,14 +117,18 @@ class OnlineTaps:
             state.resume(first, inputs)
         return state
 
-    def state_bytes(self, length: int, wanted: int | None = None) -> int:
-        """Bytes of an OnlineConv at most, once it steps on from `length` rows."""
-        horizon, top = self.plan(length, wanted)
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:
+        """Bytes of an OnlineConv at most, once it steps on from `length` rows; `ahead`: for so many
+        steps, having dropped its history.
+        """
+        horizon, top = self.plan(length, ahead)
         future = min(horizon, self.reach) if length else 0
         state = future + (horizon | 1) + 4 * top + 2 * LANES
         # Chunks are dropped whole, and one much longer than what is needed is cut.
         needed = self.reach + SURE_REWIND
         history = min(length, 2 * needed + horizon)
+        if ahead is not None and self.reach > top:
+            history = 0
         return self.bank.groups * ROW * (history + state)
 
     def filter_bytes(self, length: int) -> int:

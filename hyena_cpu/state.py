@@ -43,6 +43,13 @@ class LayerState(Protocol):
     def reserve(self, n: int) -> None:
         """Takes the memory for n further tokens now."""
 
+    @property
+    def last(self) -> int | None:
+        """Where the sequence has to end, having dropped what more tokens would need; or None."""
+
+    def drop_history(self, n: int, threads: int) -> None:
+        """`reserve`, and lets go of what the n tokens do not need."""
+
     def rewind(self, position: int) -> None:
         """Back to a position from `oldest` on."""
 
@@ -58,7 +65,8 @@ class State:
 
     position: tokens taken in so far. logits: float32 [logits_width] of the last one, or None where
     they are not known: at the start, and after a rewind. torn: a call was interrupted while it
-    changed the layers; the state cannot go on. As a context it is closed at the end.
+    changed the layers; the state cannot go on. last: where it has to end, because its history was
+    dropped, or None. As a context it is closed at the end.
     """
 
     def __init__(self, layers: list[LayerState], fingerprint: str) -> None:
@@ -68,6 +76,7 @@ class State:
         self.logits: Floats | None = None
         self.torn = False
         self.closed = False
+        self.last: int | None = None
         self._tokens: Ids | None = None
 
     @property
@@ -105,19 +114,36 @@ class State:
                 "before it, or begin a new one"
             )
 
+    def check_room(self, n: int) -> None:
+        """LimitError if its history was dropped and it cannot take in n tokens more."""
+        if self.last is not None and self.position + n > self.last:
+            raise LimitError(
+                f"the history of this state was dropped, so it ends at position {self.last} and "
+                f"cannot reach {self.position + n}: prefill with history='keep' to go on longer"
+            )
+
+    def find_last(self) -> None:
+        """Sets `last`, after layers have dropped their history."""
+        found = [layer.last for layer in self.layers if layer.last is not None]
+        self.last = min(found, default=None)
+
     def fork(self) -> State:
         """An independent copy: what one does the other never sees."""
         twin = State([layer.fork() for layer in self.layers], self.fingerprint)
         twin.position, twin.torn, twin.closed = self.position, self.torn, self.closed
         twin.logits = None if self.logits is None else self.logits.copy()
         twin._tokens = self._tokens  # never written to
+        twin.last = self.last
         return twin
 
     def reserve(self, n: int) -> None:
-        """Takes the memory for n further tokens now. InputError if n is negative."""
+        """Takes the memory for n further tokens now. InputError if n is negative, LimitError if the
+        state has to end before.
+        """
         if n < 0:
             raise InputError(f"reserve: n is {n}, must be at least 0")
         self.check()
+        self.check_room(n)
         for layer in self.layers:
             layer.reserve(n)
 
@@ -174,6 +200,7 @@ class State:
         self.position = parts.whole("position")
         self.logits = parts.maybe_floats("logits", None)
         self._tokens = parts.maybe_ids("tokens", self.position)
+        self.find_last()
         for i, layer in enumerate(self.layers):
             if layer.position != self.position:
                 raise parts.refuse(f"is at {self.position} but its layer {i} at {layer.position}")

@@ -89,8 +89,10 @@ class Attention:
         row = 4 * self.d_model * rows
         return [("normalised rows", row), ("projections", 3 * row), ("keys and values", 2 * row)]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state after `length` tokens that grows on."""
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
+        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
+        most, its history dropped.
+        """
         if self.config.window is not None:
             length = min(length, self.config.window + SPARE_SLOTS)
         slots = -(-2 * length // KEY_BLOCK) * KEY_BLOCK  # twice as many as there are, at most

@@ -91,9 +91,11 @@ class LongConv:
             ("mixer output", 3 * row),
         ]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state after `length` tokens that grows on."""
-        return sum(taps.state_bytes(length) for taps in self.taps)
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:
+        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
+        most, its history dropped.
+        """
+        return sum(taps.state_bytes(length, ahead) for taps in self.taps)
 
 
 class H3Conv:
@@ -153,9 +155,11 @@ class H3Conv:
             ("mixer output", 2 * row),
         ]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state after `length` tokens that grows on."""
-        return sum(taps.state_bytes(length) for taps in self.taps)
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:
+        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
+        most, its history dropped.
+        """
+        return sum(taps.state_bytes(length, ahead) for taps in self.taps)
 
 
 def _convolve(

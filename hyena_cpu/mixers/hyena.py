@@ -145,11 +145,13 @@ class Hyena:
         more = 2 if kept else 0 if alone else 1
         return [("gates and values", tiles * (self.config.order + more))]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state after `length` tokens that grows on."""
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:
+        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
+        most, its history dropped.
+        """
         channels = (self.config.order + 1) * self.d_model
         tail = tail_bytes(self.config.short_taps, channels, self.d_model)
-        return tail + sum(taps.state_bytes(length) for taps in self.taps)
+        return tail + sum(taps.state_bytes(length, ahead) for taps in self.taps)
 
 
 def pad_lanes(values: Floats) -> Floats:
