@@ -162,7 +162,7 @@ class ConvState:
 
     def restore(self, parts: Parts, threads: int) -> None:
         """Makes a new state what `parts` were taken of."""
-        tail = parts.part("tail")
+        tail = parts.maybe_part("tail")
         if (tail is None) != (self.tail is None):
             raise parts.refuse("has a tail" if self.tail is None else "has no tail")
         if self.tail is not None and tail is not None:

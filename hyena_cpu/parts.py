@@ -72,10 +72,13 @@ class Parts:
             raise self._wrong(name, have, f"{np.dtype(kind)} [{wanted}]")
         return found
 
-    def part(self, name: str) -> Parts | None:
-        """A dict below this one, or None where that was saved."""
-        value = self._get(name)
-        return None if value is None else Parts(f"{self.where}.{name}", value, self._arrays)
+    def part(self, name: str) -> Parts:
+        """A dict below this one."""
+        return Parts(f"{self.where}.{name}", self._get(name), self._arrays)
+
+    def maybe_part(self, name: str) -> Parts | None:
+        """`part`, or None where that was saved."""
+        return None if self._get(name) is None else self.part(name)
 
     def each(self, name: str, count: int | None = None) -> list[Parts]:
         """A list of dicts below this one, of this length if one is given."""

@@ -71,7 +71,7 @@ def write(path: str | Path, tree: dict[str, Any], *, fingerprint: str, isa: str)
         HyenaError: the file cannot be written; what was there before is still there.
     """
     target = Path(path).resolve()
-    if target.exists() and not target.is_file():
+    if os.path.exists(target) and not os.path.isfile(target):
         raise InputError(f"{path}: not a regular file, so no state can be saved there")
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     arrays: list[Array] = []
@@ -249,11 +249,8 @@ def _head(header: bytes, path: str | Path, begins: int, room: int) -> Head:
     starts, end = _places(checked)
     if end != room or starts != [entry["offset"] for entry in entries]:
         raise top.refuse(f"describes {end} bytes of arrays, but the file has {room}")
-    state = top.part("state")
-    if state is None:
-        raise top.refuse("has no state")
     kinds = [entry["dtype"] for entry in entries]
-    position = state.whole("position")
+    position = top.part("state").whole("position")
     return Head(names[0], position, names[1], head["state"], checked, kinds, begins)
 
 

@@ -27,6 +27,7 @@ ROOMS = [
     "longconv",
     "spectra",
     "parts",
+    "history",
     "online_taps",
     "online",
     "conv_state",

@@ -146,7 +146,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         (b'{"fingerprint": "", "isa": ""}', "has no list of arrays"),
         (b'{"fingerprint": "", "isa": "", "arrays": [{}]}', "describes an array that is none"),
         (b'{"fingerprint": "", "isa": "", "arrays": []}', "lacks state"),
-        (b'{"fingerprint": "", "isa": "", "arrays": [], "state": null}', "has no state"),
+        (
+            b'{"fingerprint": "", "isa": "", "arrays": [], "state": null}',
+            "header.state is None, must be an object",
+        ),
         (b'{"fingerprint": "", "isa": "", "arrays": [], "state": {}}', "lacks position"),
     ],
 )

@@ -19,7 +19,7 @@ def through_a_file(conv: OnlineConv, taps: OnlineTaps, path: Path) -> OnlineConv
     state_file.write(path, tree, fingerprint="none", isa="none")
     again = OnlineConv(taps)
     with state_file.reading(path) as file:
-        again.restore(file.parts().part("conv"), 1)  # type: ignore[arg-type]
+        again.restore(file.parts().part("conv"), 1)
     return again
 
 

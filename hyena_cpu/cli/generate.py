@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,9 +135,9 @@ def _check_state_options(args: argparse.Namespace) -> None:
     target = args.state_out.resolve()
     if args.output is not None and args.output.resolve() == target:
         raise UsageError(f"--state-out and -o are the same file, {args.output}")
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise UsageError(f"--state-out {args.state_out}: no such folder")
-    if target.exists() and not target.is_file():
+    if os.path.exists(target) and not os.path.isfile(target):
         raise UsageError(f"--state-out {args.state_out}: not a regular file")
 
 
