@@ -9,9 +9,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import generate, score
+from . import embed, generate, score
 from .engine import Engine
-from .errors import InputError, ModelError
+from .errors import ModelError
 from .tokenizers import Tokenizer
 from .weights import Weights
 
@@ -59,30 +59,18 @@ class Model(Engine):
         layer: int = -1,
         pool: Literal["mean", "last"] | None = "mean",
     ) -> Floats | list[Floats]:
-        """Hidden states of each sequence, pooled over its own tokens.
+        """Hidden states of each sequence, pooled over all of its own tokens.
 
         Args:
             sequences: one text, or several texts or arrays of ids.
             layer: as in `hidden`.
-            pool: mean or last position; None keeps every position.
+            pool: mean (accumulated in float64) or last position; None keeps every position.
 
         Returns:
-            float32 [B, D], or a list of [T, D] without pooling.
+            float32 [B, D], or a list of [T, D] without pooling. A sequence gets the same bits
+            alone and in any company.
         """
-        if pool not in ("mean", "last", None):
-            raise InputError(f"pool is {pool!r}, must be mean, last or None")
-        texts = [sequences] if isinstance(sequences, str | bytes) else sequences
-        rows = []
-        for text in texts:  # type: ignore[union-attr]
-            ids = self.tokenizer.encode(text) if isinstance(text, str | bytes) else text
-            h = self.hidden(ids, layer)
-            if pool == "mean":
-                rows.append(h.mean(axis=0, dtype=np.float64).astype(np.float32))
-            else:
-                rows.append(h[-1].copy() if pool == "last" else h)
-        if pool is None:
-            return rows
-        return np.stack(rows) if rows else np.zeros((0, self.config.d_model), np.float32)
+        return embed.embed(self, sequences, layer, pool)
 
     def close(self) -> None:
         """Drops cached transforms. The model stays usable."""

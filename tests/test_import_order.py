@@ -53,6 +53,8 @@ ROOMS = [
     "variant_windows",
     "variants",
     "plots",
+    "embed",
+    "arrays",
     "model",
     "worked",
     "verify",

@@ -13,6 +13,7 @@ from ..errors import HyenaError
 COMMANDS = {
     "generate": "continue a prompt",
     "score": "how likely a model finds texts or sequences: a table",
+    "embed": "vectors of texts or sequences: npy, npz, parquet or a table",
     "variants": "what a model says of alleles against a reference: a table",
     "tokenize": "show the tokens of a text",
     "info": "what a model is and how it will be computed",

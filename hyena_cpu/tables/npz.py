@@ -1,4 +1,6 @@
-"""npz: one array per column, float64, int64 or unicode. A missing number is NaN, a text empty.
+"""npz: one array per column, float64, int64, unicode, or float32 [rows, width] of vectors.
+
+A missing number is NaN, a missing text is empty.
 
 Columns are collected in unnamed files and put together at the end, when their length is known.
 """
@@ -6,11 +8,12 @@ Columns are collected in unnamed files and put together at the end, when their l
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -20,9 +23,9 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..streams import write_errors
-from .rows import Column, Types, Whole, cells
+from .rows import Column, Kind, Types, Vector, Whole, cells
 
-PIECE = 65_536  # values written or read at once
+PIECE = 65_536  # numbers or texts written or read at once
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,11 @@ class _End:
 
 
 class _Spool:
-    """One column in an unnamed file: numbers as they are, texts as JSON strings, a line each."""
+    """One column in an unnamed file: numbers as they are, texts as JSON, a line for each piece."""
 
-    def __init__(self, kind: type, folder: Path) -> None:
+    def __init__(self, kind: Kind, folder: Path) -> None:
         self.kind = kind
+        self.row = (kind.width,) if isinstance(kind, Vector) else ()  # shape of a value
         self.end = _End()
         self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  see close
 
@@ -46,7 +50,7 @@ class _Spool:
         rows, width = len(column), self.end.width
         if self.kind is str:
             texts = ["" if value is None else str(value) for value in cells(column)]
-            data = "".join(json.dumps(text) + "\n" for text in texts).encode()
+            data = f"{json.dumps(texts)}\n".encode()
             width = max([width, *map(len, texts)])
         else:
             data = _numbers(column, self.kind).tobytes()
@@ -59,13 +63,18 @@ class _Spool:
         """The column up to `end`, in pieces."""
         self._file.flush()
         self._file.seek(0)
-        for begin in range(0, end.rows, PIECE):
-            n = min(PIECE, end.rows - begin)
+        left = end.rows
+        while left:
             if self.kind is str:
-                texts = [json.loads(self._file.readline()) for _ in range(n)]
+                texts: list[str] = []
+                while len(texts) < min(PIECE, left):
+                    texts += json.loads(self._file.readline())
                 yield np.array(texts, f"<U{end.width}")
+                left -= len(texts)
             else:
-                yield np.frombuffer(self._file.read(8 * n), _dtype(self.kind))
+                n = min(max(1, PIECE // math.prod(self.row)), left)
+                yield _array(self._file, n, self.row, _dtype(self.kind))
+                left -= n
 
     def dtype(self, end: _End) -> np.dtype[Any]:
         return np.dtype(f"<U{end.width}") if self.kind is str else _dtype(self.kind)
@@ -136,7 +145,11 @@ class NpzSink:
 def _write_array(archive: zipfile.ZipFile, name: str, spool: _Spool, end: _End) -> None:
     info = zipfile.ZipInfo(f"{name}.npy")  # its fixed date makes equal tables equal files
     info.compress_type = zipfile.ZIP_DEFLATED if spool.kind is str else zipfile.ZIP_STORED
-    header = {"descr": spool.dtype(end).str, "fortran_order": False, "shape": (end.rows,)}
+    header = {
+        "descr": spool.dtype(end).str,
+        "fortran_order": False,
+        "shape": (end.rows, *spool.row),
+    }
     with archive.open(info, "w", force_zip64=True) as file:
         np.lib.format.write_array_header_1_0(file, header)
         for array in spool.arrays(end):
@@ -146,13 +159,26 @@ def _write_array(archive: zipfile.ZipFile, name: str, spool: _Spool, end: _End) 
 def _read_array(archive: zipfile.ZipFile, name: str) -> Iterator[NDArray[Any]]:
     with archive.open(f"{name}.npy") as file:
         np.lib.format.read_magic(file)
-        (rows,), _, dtype = np.lib.format.read_array_header_1_0(file)
-        for begin in range(0, rows, PIECE):
-            n = min(PIECE, rows - begin)
-            yield np.frombuffer(file.read(n * dtype.itemsize), dtype)
+        (rows, *row), _, dtype = np.lib.format.read_array_header_1_0(file)
+        for n in _pieces(rows, row):
+            yield _array(file, n, row, dtype)
 
 
-def _numbers(column: Column, kind: type) -> NDArray[Any]:
+def _pieces(rows: int, row: Sequence[int]) -> Iterator[int]:
+    """How many rows of this shape to take at a time."""
+    most = max(1, PIECE // math.prod(row))
+    for begin in range(0, rows, most):
+        yield min(most, rows - begin)
+
+
+def _array(file: IO[bytes], n: int, row: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    data = file.read(n * math.prod(row) * dtype.itemsize)
+    return np.frombuffer(data, dtype).reshape(n, *row)
+
+
+def _numbers(column: Column, kind: Kind) -> NDArray[Any]:
+    if isinstance(kind, Vector):
+        return np.ascontiguousarray(column, _dtype(kind))
     if isinstance(column, np.ndarray) and column.dtype.kind in ("f" if kind is float else "iu"):
         return column.astype(_dtype(kind))
     if kind is float:
@@ -162,5 +188,7 @@ def _numbers(column: Column, kind: type) -> NDArray[Any]:
     return np.array(column, np.int64)
 
 
-def _dtype(kind: type) -> np.dtype[Any]:
+def _dtype(kind: Kind) -> np.dtype[Any]:
+    if isinstance(kind, Vector):
+        return np.dtype("<f4")
     return np.dtype("<f8" if kind is float else "<i8")

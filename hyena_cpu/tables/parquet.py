@@ -1,4 +1,7 @@
-"""parquet, through pyarrow: int64, float64 and string columns, null for what is missing."""
+"""parquet, through pyarrow: columns of int64, float64, string, or lists of `width` float32.
+
+What is missing is null; vectors are stored as they are.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import InputError
 from ..streams import write_errors
-from .rows import Column, Types, Whole, cells
+from .rows import Column, Kind, Types, Vector, Whole, cells
 
 if TYPE_CHECKING:
     import pyarrow
 
-GROUP = 65_536  # rows held before they are written as a row group
+GROUP = 65_536  # rows held before they are written as a row group, at most
+GROUP_NUMBERS = 1 << 22  # numbers of vectors held, at most
 
 
 class ParquetSink:
@@ -27,8 +33,9 @@ class ParquetSink:
         pa, _ = _modules()
         self._part, self._target = part, target
         self._temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        kinds = {int: pa.int64(), float: pa.float64(), str: pa.string()}
-        self._schema = pa.schema([(name, kinds[kind]) for name, kind in types.items()])
+        self._schema = pa.schema([(name, _type(kind)) for name, kind in types.items()])
+        widths = [kind.width for kind in types.values() if isinstance(kind, Vector)]
+        self._group = max(1, min([GROUP, *(GROUP_NUMBERS // width for width in widths)]))
         self._held: list[Any] = []  # pyarrow record batches
         self._held_rows = 0
         self._rows = 0  # of everything added
@@ -43,10 +50,7 @@ class ParquetSink:
 
     def add(self, columns: dict[str, Column], n: int, end: Whole | None) -> None:
         pa, _ = _modules()
-        arrays = [
-            pa.array(cells(columns[field.name]), field.type, from_pandas=False)
-            for field in self._schema
-        ]
+        arrays = [_array(columns[field.name], field.type) for field in self._schema]
         self._hold(pa.record_batch(arrays, schema=self._schema), n)
         if end is not None:
             self._marks.append((self._rows, end))
@@ -70,7 +74,7 @@ class ParquetSink:
             self._held.append(batch)
         self._held_rows += n
         self._rows += n
-        if self._held_rows >= GROUP:
+        if self._held_rows >= self._group:
             self._flush()
 
     def _flush(self) -> None:
@@ -101,7 +105,7 @@ class ParquetSink:
         shorter = self._temporary.with_suffix(".cut")
         try:
             with self._open(shorter) as writer:
-                for batch in _batches(self._temporary):
+                for batch in _batches(self._temporary, self._group):
                     writer.write_batch(batch[:rows])
                     rows -= min(rows, len(batch))
                     if not rows:
@@ -113,7 +117,7 @@ class ParquetSink:
     def _load(self, there: Whole) -> None:
         pa, _ = _modules()
         try:
-            for batch in _batches(self._part):
+            for batch in _batches(self._part, self._group):
                 self._hold(batch.cast(self._schema), len(batch))
         except (OSError, ValueError, pa.ArrowException) as error:
             self.close()
@@ -122,13 +126,34 @@ class ParquetSink:
 
     def _open(self, path: Path) -> Any:
         _, pq = _modules()
-        return pq.ParquetWriter(path, self._schema, compression="zstd")
+        repeating = [field.name for field in self._schema if not _is_vector(field.type)]
+        return pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=repeating)
 
 
-def _batches(path: Path) -> Iterator[Any]:
+def _type(kind: Kind) -> Any:
+    pa, _ = _modules()
+    if isinstance(kind, Vector):
+        return pa.list_(pa.float32(), kind.width)
+    return {int: pa.int64(), float: pa.float64(), str: pa.string()}[kind]
+
+
+def _is_vector(kind: Any) -> bool:
+    pa, _ = _modules()
+    return bool(pa.types.is_fixed_size_list(kind))
+
+
+def _array(column: Column, kind: Any) -> Any:
+    pa, _ = _modules()
+    if _is_vector(kind):
+        numbers = np.ascontiguousarray(column, np.float32).ravel()
+        return pa.FixedSizeListArray.from_arrays(pa.array(numbers), type=kind)
+    return pa.array(cells(column), kind, from_pandas=False)
+
+
+def _batches(path: Path, rows: int) -> Iterator[Any]:
     _, pq = _modules()
     with pq.ParquetFile(path) as file:
-        yield from file.iter_batches(batch_size=GROUP)
+        yield from file.iter_batches(batch_size=rows)
 
 
 def _modules() -> tuple[Any, Any]:

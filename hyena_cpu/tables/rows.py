@@ -14,7 +14,26 @@ from numpy.typing import NDArray
 
 Column = Sequence[Any] | NDArray[Any]
 Columns = Mapping[str, Column]
-Types = Mapping[str, type]  # name -> int, float or str
+
+
+@dataclass(frozen=True)
+class Vector:
+    """The type of a column of vectors: arrays float32 [n, width]. Not for forms made of lines."""
+
+    width: int
+
+    @property
+    def __name__(self) -> str:
+        return f"float32[{self.width}]"
+
+
+Kind = type | Vector
+Types = Mapping[str, Kind]  # name -> int, float, str or Vector
+
+
+def plain(types: Types) -> dict[str, type]:
+    """The columns that are no vectors."""
+    return {name: kind for name, kind in types.items() if isinstance(kind, type)}
 
 
 @dataclass(frozen=True)

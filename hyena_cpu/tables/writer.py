@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,15 +12,17 @@ from typing import Self
 from ..errors import HyenaError, InputError
 from ..streams import standard_output
 from .lines import FileSink, Lines, StreamSink
+from .npy import NpySink
 from .npz import NpzSink
 from .parquet import ParquetSink
 from .partial import Partial, Settings
-from .rows import Columns, Sink, Types, Whole, checked
+from .rows import Columns, Sink, Types, Whole, checked, plain
 
 log = logging.getLogger(__name__)
 
 LINE_FORMS = ("tsv", "json", "jsonl")
 FORMS = (*LINE_FORMS, "parquet", "npz")
+GROWING = (*LINE_FORMS, "npy")  # FILE.part grows, and what is torn at its end is cut off
 
 COMMIT_S = 0.5  # a killed run loses the records of so many seconds
 
@@ -32,8 +35,9 @@ class TableWriter:
 
     Args:
         path: None is standard output (tsv, json, jsonl). A pipe or a device is written directly.
-        form: one of FORMS.
-        columns: name -> int, float or str, in order.
+        form: one of FORMS; or npy, the one column of vectors as a matrix, with the other columns,
+            if any, in a table of their own (`NpySink`).
+        columns: name -> int, float, str or Vector, in order.
         settings: whatever decides the rows (model, options, input), as JSON. A partial file is
             continued with equal settings only.
         resume: go on where an unfinished run ended; begins anew if there is none.
@@ -66,7 +70,7 @@ class TableWriter:
         else:
             kinds = {name: kind.__name__ for name, kind in columns.items()}
             described = {"format": form, "columns": kinds, **(settings or {})}
-            exact = form not in LINE_FORMS
+            exact = form not in GROWING
             self._partial = Partial(path.resolve(), described, exact=exact)
             there = self._partial.begin(resume=resume)
             self._sink = _file(self._partial, form, self.columns, there)
@@ -109,7 +113,7 @@ class TableWriter:
                 if self._partial is not None:
                     self._partial.remove()
             elif self._partial is not None:
-                self._leave(self._partial)
+                leave(self._partial, self._sink.whole, self._sink.keep)
         finally:
             self._sink.close()
 
@@ -119,23 +123,24 @@ class TableWriter:
             self._partial.note(whole)
         self._committed = time.monotonic()
 
-    def _leave(self, partial: Partial) -> None:
-        """Keeps what is whole. The exception on its way out matters more than one from here."""
-        if not self._sink.whole.records:
-            partial.remove()
-            return
-        try:
-            whole = self._sink.keep()
-            partial.note(whole)
-        except HyenaError as error:
-            log.error("%s", error)
-            return
-        log.warning(
-            "unfinished: %s holds the first %d records; the same command with --resume goes on "
-            "from there",
-            partial.part,
-            whole.records,
-        )
+
+def leave(partial: Partial, whole: Whole, keep: Callable[[], Whole]) -> None:
+    """Keeps what is whole. The exception on its way out matters more than one from here."""
+    if not whole.records:
+        partial.remove()
+        return
+    try:
+        whole = keep()
+        partial.note(whole)
+    except HyenaError as error:
+        log.error("%s", error)
+        return
+    log.warning(
+        "unfinished: %s holds the first %d records; the same command with --resume goes on "
+        "from there",
+        partial.part,
+        whole.records,
+    )
 
 
 def _stream(path: Path | None, form: str, types: Types, *, resume: bool) -> Sink:
@@ -145,7 +150,7 @@ def _stream(path: Path | None, form: str, types: Types, *, resume: bool) -> Sink
         raise InputError(f"{form} cannot be written to {name}: give -o FILE")
     if resume:
         raise InputError(f"{name} cannot be resumed: --resume needs -o FILE")
-    lines = Lines(form, list(types))
+    lines = Lines(form, plain(types))
     if path is None:
         return StreamSink(standard_output(), None, lines)
     try:
@@ -161,7 +166,10 @@ def _file(partial: Partial, form: str, types: Types, there: Whole) -> Sink:
             return NpzSink(part, target, types, there)
         if form == "parquet":
             return ParquetSink(part, target, types, there)
-        sink = FileSink(part, target, Lines(form, list(types)), there)
+        if form == "npy":
+            sink: Sink = NpySink(part, target, types, there)
+        else:
+            sink = FileSink(part, target, Lines(form, plain(types)), there)
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror}") from None
     if not there.records:
