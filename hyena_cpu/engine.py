@@ -6,12 +6,13 @@ Shapes: T tokens, B sequences, D width, V = logits_width rows of the head.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import kernels, planner
+from . import kernels, planner, state_file
 from .batches import grouped
 from .blocks import Block
 from .config import ModelConfig
@@ -20,7 +21,7 @@ from .errors import InputError, LimitError, ModelError
 from .ids import token_ids
 from .linear import Linear
 from .norm import Norm
-from .online_taps import Convolutions
+from .online_taps import LONGEST_HORIZON, Convolutions
 from .pooling import pooled
 from .state import State
 from .weights import Weights
@@ -178,7 +179,9 @@ class Engine:
         ids = self.check_ids(ids)
         last = self._own(state).logits
         if last is None:
-            raise InputError("token_logprobs_after: the state is empty, prefill it first")
+            raise InputError(
+                "token_logprobs_after: the state is empty or was rewound: take in a token first"
+            )
         first = log_softmax(last[None])[0, ids[:1]]
         if len(ids) == 1:
             return first
@@ -221,18 +224,59 @@ class Engine:
         return State([block.mixer.new_state() for block in self.blocks], self.fingerprint)
 
     def prefill(
-        self, ids: ArrayLike, state: State | None = None, *, max_new_tokens: int | None = None
+        self,
+        ids: ArrayLike,
+        state: State | None = None,
+        *,
+        max_new_tokens: int | None = None,
+        history: Literal["keep", "drop"] = "keep",
     ) -> State:
         """Takes in a prompt (or its next part) and returns the state; `state.logits` is [V] of its
         last position. `max_new_tokens` reserves room for that many further tokens at once.
+
+        history: "drop" lets every layer go, when the prompt is through it, of what more than
+        `max_new_tokens` (needed then, at most 65,536) would need: memory that grows with the
+        context becomes memory that grows with them, where filters are long, and `state.last` is
+        where the sequence has to end. The numbers are the same.
         """
         state = self.new_state() if state is None else self._own(state)
         ids = self.check_ids(ids)
         room = self._room(state.position + len(ids), max_new_tokens)
-        self._check_memory(state.position + len(ids) + room, new=len(ids))
-        x = self._run([state], [ids])
+        ahead = self._ahead(room, max_new_tokens, history)
+        state.check_room(len(ids) + room)
+        self._check_memory(state.position + len(ids) + room, new=len(ids), ahead=ahead)
+        x = self._run([state], [ids], ahead=ahead)
         state.logits = self._logits_of(self._normed(x[-1:]))[0]
         state.reserve(room)
+        return state
+
+    def _ahead(self, room: int, max_new_tokens: int | None, history: str) -> int | None:
+        """Tokens to plan for when a history is to be dropped; None: it is kept."""
+        if history not in ("keep", "drop"):
+            raise InputError(f"history is {history!r}, must be keep or drop")
+        if history == "keep":
+            return None
+        if max_new_tokens is None or room > LONGEST_HORIZON:
+            raise InputError(
+                "prefill with history='drop' needs max_new_tokens, the tokens that will follow, up "
+                f"to {LONGEST_HORIZON}"
+            )
+        return room or None  # where nothing can follow, nothing is prepared
+
+    def load_state(self, path: str | Path) -> State:
+        """A state that `State.save` wrote: it goes on as the saved one would have, bit for bit with
+        the same kernels, otherwise to rounding.
+
+        Raises:
+            InputError: no state file, damaged, of another version, or of another model.
+            LimitError: it does not fit the model or `max_memory`.
+        """
+        with state_file.reading(path, self.fingerprint) as file:
+            state = self.new_state()
+            self.check_length(max(1, file.head.position), new=1, state=True)
+            state.restore(file.parts(), self.threads)
+        if state.logits is not None and len(state.logits) != self.logits_width:
+            raise InputError(f"{path}: holds {len(state.logits)} logits, not {self.logits_width}")
         return state
 
     def extend(self, state: State, ids: ArrayLike) -> Floats:
@@ -275,6 +319,7 @@ class Engine:
         new: int | None = None,
         logits_rows: int = 0,
         state: bool = False,
+        ahead: int | None = None,
     ) -> None:
         """LimitError if a sequence of this length does not fit the model or `max_memory`."""
         limit = self.max_length
@@ -283,7 +328,9 @@ class Engine:
                 f"the sequence has {length} tokens but {self.name} takes at most {limit}: "
                 "shorten it or score it in windows"
             )
-        self._check_memory(length, batch, new=new, logits_rows=logits_rows, state=state)
+        self._check_memory(
+            length, batch, new=new, logits_rows=logits_rows, state=state, ahead=ahead
+        )
 
     def _check_memory(self, length: int, batch: int = 1, **what: Any) -> None:
         if self.max_memory is not None:
@@ -313,11 +360,7 @@ class Engine:
             raise InputError(f"a State is needed (from prefill, new_state or fork), got {state!r}")
         if state.fingerprint != self.fingerprint:
             raise InputError("this state belongs to another model")
-        if state.torn:
-            raise InputError(
-                "this state was left half-changed by an interrupted call: go on from a fork made "
-                "before it, or begin a new one"
-            )
+        state.check()
         return state
 
     # ---- the forward pass
@@ -344,15 +387,25 @@ class Engine:
             yield batch, x
 
     def _run(
-        self, states: list[State], pieces: list[Ids], *, logits_rows: int = 1, keep: bool = True
+        self,
+        states: list[State],
+        pieces: list[Ids],
+        *,
+        logits_rows: int = 1,
+        keep: bool = True,
+        ahead: int | None = None,
     ) -> Floats:
-        """Appends one piece to each state, or only reads it; rows [sum of lengths, D]."""
+        """Appends one piece to each state, or only reads it; rows [sum of lengths, D].
+
+        ahead: histories are dropped but for so many further tokens.
+        """
         starts = [state.position for state in states]
         lengths = [len(piece) for piece in pieces]
         longest = max(s + n for s, n in zip(starts, lengths, strict=True))
-        self.check_length(
-            longest, len(states), new=max(lengths), logits_rows=logits_rows, state=True
-        )
+        for state, n in zip(states, lengths, strict=True):
+            state.check_room(n)
+        rows = {"new": max(lengths), "logits_rows": logits_rows}
+        self.check_length(longest, len(states), **rows, state=True, ahead=ahead)
         ctx = context(lengths, starts, self.threads, self.compat, keep=keep)
         x = self._embed(np.concatenate(pieces), ctx)
         if not keep:
@@ -360,17 +413,28 @@ class Engine:
             return x
         for state in states:
             state.torn = True
-        self._through(self.blocks, states, x, ctx)
+        self._through(self.blocks, states, x, ctx, ahead)
         for state, n in zip(states, lengths, strict=True):
+            if ahead is not None:
+                state.find_last()
             state.position += n
             state.torn = False
         return x
 
     def _through(
-        self, blocks: list[Block], states: list[State] | None, x: Floats, ctx: Context
+        self,
+        blocks: list[Block],
+        states: list[State] | None,
+        x: Floats,
+        ctx: Context,
+        ahead: int | None = None,
     ) -> None:
         for i, block in enumerate(blocks):
-            block.extend(None if states is None else [s.layers[i] for s in states], x, ctx)
+            layers = None if states is None else [s.layers[i] for s in states]
+            block.extend(layers, x, ctx)
+            if layers is not None and ahead is not None:
+                for layer in layers:
+                    layer.drop_history(ahead, ctx.threads)
             if self.on_progress is not None and len(x) >= PROGRESS_ROWS:
                 self.on_progress(len(x) * (i + 1) // len(blocks), len(x))
 

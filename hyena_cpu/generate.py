@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from . import sampling
-from .prompts import Options, Prompt, prepare
+from .errors import InputError
+from .prompts import Ids, Options, Prompt, prepare
 from .text_stream import StopStrings
 from .tokenizers import TokenStream
 
@@ -81,21 +83,52 @@ def generate(model: Model, prompt: str | bytes | ArrayLike, **options: Any) -> R
     return pieces.result()
 
 
-def samples(model: Model, prompt: Prompt, options: Options, count: int = 1) -> Iterator[TextStream]:
+def samples(
+    model: Model,
+    prompt: Prompt,
+    options: Options,
+    count: int = 1,
+    *,
+    state: State | None = None,
+    keep: bool = False,
+) -> Iterator[TextStream]:
     """Takes in the prompt once and yields `count` independent continuations of it.
 
     Sample i draws with the random numbers of (seed, i): the same text whatever `count` is.
+    `state` is what the prompt continues (see `prompts.append`); it is used up. keep: `final_state`
+    will be asked for, so that the prompt is taken in even if no token is to follow.
+
+    Raises:
+        InputError: the state's next token, or what a penalty goes by, is not known.
     """
     params = options.sampling_params(model)
     seed = sampling.choose_seed(options.seed)
+    before = np.zeros(0, np.int32) if state is None else state.tokens
+    if before is None and params.repetition_penalty != 1:
+        raise InputError(
+            "repetition_penalty must be 1 here: it goes by the tokens so far, and the state does "
+            "not hold them"
+        )
+    ids = None if before is None else np.concatenate([before, prompt.ids])
     begin = time.perf_counter()
-    state = None
-    if prompt.new_tokens:
-        state = model.prefill(prompt.ids, max_new_tokens=prompt.new_tokens)
+    state = _taken_in(model, prompt, state) if prompt.new_tokens or keep else None
     prompt_ms = 1e3 * (time.perf_counter() - begin)
     for i in range(count):
         own = state.fork() if state is not None and i < count - 1 else state
-        yield TextStream(model, own, prompt, options, params, seed, i, prompt_ms)
+        yield TextStream(model, own, prompt, ids, options, params, seed, i, prompt_ms)
+
+
+def _taken_in(model: Model, prompt: Prompt, state: State | None) -> State:
+    """The state after the prompt, with room for what follows."""
+    if len(prompt.ids) or state is None:
+        return model.prefill(prompt.ids, state, max_new_tokens=prompt.new_tokens)
+    if state.logits is None:
+        raise InputError(
+            "the state was saved at its beginning or after a rewind, so its next token is not "
+            "known: give a prompt"
+        )
+    state.reserve(prompt.new_tokens)
+    return state
 
 
 class TextStream:
@@ -110,6 +143,7 @@ class TextStream:
         model: Model,
         state: State | None,
         prompt: Prompt,
+        ids: Ids | None,  # of the whole sequence so far, if they are known
         options: Options,
         params: sampling.SamplingParams,
         seed: int,
@@ -135,10 +169,12 @@ class TextStream:
             self._vocab_size = min(model.vocab_size, model.tokenizer.vocab_size)
             self._decoder = model.tokenizer.stream()
         self._seen: sampling.SeenTokens | None = None
-        if params.repetition_penalty != 1:
+        if params.repetition_penalty != 1 and ids is not None:
             last_n = params.repetition_last_n
-            self._seen = sampling.SeenTokens(self._vocab_size, last_n, prompt.ids.tolist())
-        self._uniforms = sampling.Uniforms(seed, sample, len(prompt.ids))
+            self._seen = sampling.SeenTokens(self._vocab_size, last_n, ids.tolist())
+        self._begin = prompt.position + len(prompt.ids)
+        self._uniforms = sampling.Uniforms(seed, sample, self._begin)
+        self._state, self._ids = state, ids
         self._pieces = self._run(state)
 
     @property
@@ -192,8 +228,20 @@ class TextStream:
             | _timings("predicted", count, self._predicted_ms),
         )
 
+    def final_state(self) -> State:
+        """The state after the prompt and all of `tokens`, of a run that is over (`keep`)."""
+        state = self._state
+        if state is None or self.finish_reason is None:
+            raise InputError("final_state: the run is not over, or was not told to keep its state")
+        # The last token was drawn, but nothing had to be known after it.
+        for token in self.tokens[state.position - self._begin :]:
+            self._model.step(state, token)
+        if self._ids is not None:
+            state.tell(np.concatenate([self._ids, np.array(self.tokens, np.int32)]))
+        return state
+
     def _run(self, state: State | None) -> Generator[Piece, None, None]:
-        if state is None or state.logits is None:
+        if state is None or state.logits is None or self.prompt.new_tokens == 0:
             self.finish_reason = "length"
             return
         logits = state.logits

@@ -9,13 +9,16 @@ Shapes: G groups of 16 channels, n new rows, P rows of history.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels
 from .errors import LimitError
+from .history import History
 from .online_taps import SURE_REWIND, OnlineTaps
+from .parts import Parts
 from .spectra import LANES
 
 Floats = NDArray[np.float32]
@@ -35,9 +38,7 @@ class OnlineConv:
     def __init__(self, taps: OnlineTaps) -> None:
         self._taps = taps
         self._needed = taps.reach + SURE_REWIND
-        # Inputs [G, P_i, 16] before `_end`, oldest first; never written to.
-        self._chunks: list[Floats] = []
-        self._end = 0  # position after the last row of the chunks
+        self._history = History(taps.bank.groups, self._needed)  # those of `_state` follow it
         self._base = 0  # position at which `_state` began
         self._state: kernels.OnlineState | None = None
         self._ahead: tuple[int, Floats] | None = None  # (position, what follows it): see `peek`
@@ -45,13 +46,13 @@ class OnlineConv:
     @property
     def position(self) -> int:
         """Rows taken in so far."""
-        return self._end if self._state is None else self._base + self._state.position
+        return self._history.end if self._state is None else self._base + self._state.position
 
     @property
     def nbytes(self) -> int:
         """Bytes held, those shared with forks included."""
         own = 0 if self._state is None else self._state.nbytes
-        return own + sum(chunk.nbytes for chunk in self._chunks)
+        return own + self._history.nbytes
 
     def extend(
         self,
@@ -69,7 +70,8 @@ class OnlineConv:
         be written to afterwards.
         """
         n = z.shape[1]
-        if n == 1 or (self.position > 0 and n <= max(FEW_ROWS, self.position // SMALL_PART)):
+        few = self.position > 0 and n <= max(FEW_ROWS, self.position // SMALL_PART)
+        if n == 1 or few or self.last is not None:
             return self._steps(z, threads, pre, skip, post)
         self._stop()
         w = z if pre is None else kernels.multiply_tiles(z, pre, threads=threads)
@@ -78,9 +80,8 @@ class OnlineConv:
         start = min(before.shape[1], self._taps.reach)
         seen = rows[:, before.shape[1] - start :]
         y = self._taps.bank.convolve(seen, start, threads, skip=skip, post=post)
-        self._chunks = []
-        self._end -= before.shape[1]
-        self._append(rows)
+        self._history.set(None, self._history.end - before.shape[1])
+        self._history.append(rows)
         return y
 
     def peek(
@@ -96,6 +97,8 @@ class OnlineConv:
 
         What the history adds to the outputs is summed up by the first call and shared by all.
         """
+        if self.last is not None:
+            return self.fork()._steps(z, threads, pre, skip, post)
         add = self._added(z.shape[1], threads)
         return self._taps.bank.convolve(z, 0, threads, skip=skip, pre=pre, post=post, add=add)
 
@@ -118,13 +121,13 @@ class OnlineConv:
 
     def _newest(self, n: int) -> Floats:
         """Up to n of the newest inputs."""
-        parts = list(self._chunks)
-        if self._state is not None:
-            parts.append(self._state.inputs(self._end - self._base, self._state.position))
-        if not parts:
-            return np.zeros((self._taps.bank.groups, 0, LANES), np.float32)
-        rows = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        return rows[:, max(0, rows.shape[1] - n) :]
+        return self._history.newest(n, self._later())
+
+    def _later(self) -> Floats | None:
+        """The inputs after the history: a copy of those the state alone holds."""
+        if self._state is None:
+            return None
+        return self._state.inputs(self._history.end - self._base, self._state.position)
 
     def reserve(self, n: int, threads: int = 1) -> None:
         """Prepares for n further steps now (65,536 or an eighth of the history at most), so that
@@ -133,6 +136,31 @@ class OnlineConv:
         state = self._state
         if n > 0 and (state is None or (state.room < n and not state.endless)):
             self._start(threads, n)
+
+    def drop_history(self, n: int, threads: int = 1) -> None:
+        """`reserve`, and then lets go of the rows before the present horizon, if they are more than
+        a finite filter needs for ever: the sequence has to end at `last`.
+        """
+        self.reserve(n, threads)
+        if self._state is not None and not self._state.endless:
+            self._history.set(None, self._base)
+            self._ahead = None
+
+    @property
+    def last(self) -> int | None:
+        """Where the sequence has to end, for want of the rows before the present horizon."""
+        first = self._history.first
+        if self._state is None or first == 0 or first < self._base:
+            return None
+        enough = self.position - first >= self._taps.reach
+        return None if enough else self._base + self._state.horizon
+
+    @property
+    def oldest(self) -> int:
+        """The earliest position that `rewind` can go back to."""
+        first = self._history.first
+        oldest = 0 if first == 0 else first + self._taps.reach
+        return oldest if self._state is None else min(oldest, self._base + self._state.oldest)
 
     def rewind(self, position: int) -> None:
         """Back to an earlier position. Bit for bit as if the rows since had not been taken in, back
@@ -143,30 +171,57 @@ class OnlineConv:
         """
         if not 0 <= position <= self.position:
             raise LimitError(f"cannot rewind to {position}: the sequence is at {self.position}")
+        self._ahead = None
         if self._state is not None and position - self._base >= self._state.oldest:
             now = position - self._base
             self._state.rewind(now)
-            if position < self._end:  # an endless state that has dropped what the chunks begin with
+            if (
+                position < self._history.end
+            ):  # an endless state that has dropped what the chunks begin with
                 first = max(self._state.first, now - self._needed)
-                self._chunks, self._end = [self._state.inputs(first, now)], position
+                self._history.set(self._state.inputs(first, now), position)
             return
-        kept = self.position - position
-        available = sum(chunk.shape[1] for chunk in self._chunks) + self.position - self._end
-        if available - kept < min(position, self._taps.reach):
+        if position < self.oldest:
             raise LimitError(
                 f"cannot rewind to {position}: the inputs before it have been dropped, because "
                 f"the filter reaches {self._taps.reach} rows back"
             )
         self._stop()
-        self._drop_newest(self._end - position)
+        self._history.drop_newest(self._history.end - position)
 
     def fork(self) -> OnlineConv:
         """An independent copy that shares the history."""
         twin = OnlineConv(self._taps)
-        twin._chunks, twin._end, twin._base = list(self._chunks), self._end, self._base
+        twin._history, twin._base = self._history.fork(), self._base
         twin._ahead = self._ahead
         twin._state = None if self._state is None else self._state.fork()
         return twin
+
+    def parts(self) -> dict[str, Any]:
+        """Everything to go on from, as plain data; what is in tiles can be computed again."""
+        state, steps = self._state, None
+        if state is not None:
+            steps = {
+                "base": self._base,
+                "horizon": state.horizon,
+                "first": state.first,
+                "inputs": state.inputs(state.first, state.position),
+                "future": state.future,
+            }
+        return {"history": self._history.parts(), "steps": steps}
+
+    def restore(self, parts: Parts, threads: int) -> None:
+        """Makes a new one what `parts` were taken of: it goes on with the same bits."""
+        history, steps = parts.part("history"), parts.maybe_part("steps")
+        self._history.restore(history)
+        if steps is not None:
+            self._base = steps.whole("base", 0, self._history.end)
+            self._state = self._taps.restored(steps, self._base, threads)
+            if not self._base + self._state.first <= self._history.end <= self.position:
+                raise steps.refuse(f"does not follow inputs that end at {self._history.end}")
+        first = self._history.first
+        if first > 0 and self.position - first < self._taps.reach and self.last is None:
+            raise history.refuse(f"begins at {first}, too late for position {self.position}")
 
     def _steps(
         self,
@@ -207,43 +262,27 @@ class OnlineConv:
 
     def _start(self, threads: int, wanted: int | None) -> kernels.OnlineState:
         """A new base here."""
+        if self.last is not None:
+            raise LimitError(f"the history of this sequence was dropped: it ends at {self.last}")
         self._stop()
         taps = self._taps
-        horizon, top = taps.plan(self._end, wanted)
+        horizon, top = taps.plan(self._history.end, wanted)
         prepared = taps.filter(top, threads)
-        future = taps.future(self._chunks, horizon, threads)
-        self._base = self._end
+        future = taps.future(self._history.chunks, horizon, threads)
+        self._base = self._history.end
         self._state = kernels.OnlineState(prepared, horizon, taps.first_unit, future)
         return self._state
 
     def _stop(self) -> None:
-        """Everything back into the chunks."""
+        """Everything back into the history."""
         self._archive()
         self._state = None
 
     def _archive(self) -> None:
-        """Copies the state's newest inputs to the chunks."""
-        if self._state is not None and self.position > self._end:
-            self._append(self._state.inputs(self._end - self._base, self._state.position))
-
-    def _append(self, rows: Floats) -> None:
-        """Adds a chunk; drops chunks, and most of a long one, that nothing needs any more."""
-        needed = self._needed
-        self._end += rows.shape[1]
-        if rows.shape[1] > 2 * needed:
-            rows = rows[:, rows.shape[1] - needed :].copy()
-        self._chunks.append(rows)
-        held = sum(chunk.shape[1] for chunk in self._chunks)
-        while held - self._chunks[0].shape[1] >= needed:
-            held -= self._chunks.pop(0).shape[1]
-
-    def _drop_newest(self, n: int) -> None:
-        self._end -= n
-        while n > 0:
-            last = self._chunks.pop()
-            if last.shape[1] > n:
-                self._chunks.append(last[:, : last.shape[1] - n])
-            n -= last.shape[1]
+        """Copies the state's newest inputs to the history."""
+        later = self._later()
+        if later is not None and later.shape[1]:
+            self._history.append(later)
 
 
 def extend_each(

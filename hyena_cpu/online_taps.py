@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from . import kernels
 from .filters import LongFilter
+from .parts import Parts
 from .spectra import BLOCK_BYTES, LANES, FilterBank, SpectraCache
 
 Floats = NDArray[np.float32]
@@ -62,8 +63,12 @@ class OnlineTaps:
         if self.longest is not None:
             horizon = min(horizon, power_of_two(max(self.longest - position, SHORTEST_HORIZON)))
         rounded, top, endless = kernels.tile_plan(horizon, self.bank.source.taps)
-        # An endless state keeps half of its horizon when it drops old inputs; tiles need 2 top.
-        return (2 * (2 * top + SURE_REWIND) if endless else rounded), top
+        return (self.endless_horizon(top) if endless else rounded), top
+
+    @staticmethod
+    def endless_horizon(top: int) -> int:
+        """Horizon of an endless state: it keeps half when it drops old inputs; tiles need 2 top."""
+        return 2 * (2 * top + SURE_REWIND)
 
     def filter(self, top: int, threads: int) -> kernels.OnlineFilter:
         """The filter prepared for tiles up to `top` at least."""
@@ -93,14 +98,37 @@ class OnlineTaps:
                 ahead += chunk.shape[1]
         return out
 
-    def state_bytes(self, length: int, wanted: int | None = None) -> int:
-        """Bytes of an OnlineConv at most, once it steps on from `length` rows."""
-        horizon, top = self.plan(length, wanted)
+    def restored(self, steps: Parts, base: int, threads: int) -> kernels.OnlineState:
+        """The state that begins at `base` and was saved as `steps`. InputError if none could."""
+        groups, reach = self.bank.groups, self.reach
+        most = max(LONGEST_HORIZON, horizon_for(min(base, reach), None))
+        horizon = steps.whole("horizon", 1, self.endless_horizon(most // 2))
+        first = steps.whole("first")
+        inputs = steps.floats("inputs", groups, None, LANES)
+        future = steps.maybe_floats("future", groups, None, LANES)
+        rounded, top, endless = kernels.tile_plan(horizon, reach + 1)
+        planned = horizon == (self.endless_horizon(top) if endless else rounded)
+        enough = first == 0 or (endless and inputs.shape[1] >= 2 * top)
+        ahead = 0 if future is None else future.shape[1]
+        if not (planned and enough and inputs.shape[1] <= horizon and ahead <= min(horizon, reach)):
+            raise steps.refuse(f"does not fit a filter of {reach + 1} taps")
+        state = kernels.OnlineState(self.filter(top, threads), horizon, self.first_unit, future)
+        if inputs.shape[1]:
+            state.resume(first, inputs)
+        return state
+
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:
+        """Bytes of an OnlineConv at most, once it steps on from `length` rows; `ahead`: for so many
+        steps, having dropped its history.
+        """
+        horizon, top = self.plan(length, ahead)
         future = min(horizon, self.reach) if length else 0
         state = future + (horizon | 1) + 4 * top + 2 * LANES
         # Chunks are dropped whole, and one much longer than what is needed is cut.
         needed = self.reach + SURE_REWIND
         history = min(length, 2 * needed + horizon)
+        if ahead is not None and self.reach > top:
+            history = 0
         return self.bank.groups * ROW * (history + state)
 
     def filter_bytes(self, length: int) -> int:

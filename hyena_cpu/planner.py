@@ -51,12 +51,13 @@ def plan(
     new: int | None = None,
     logits_rows: int = 0,
     state: bool = True,
+    ahead: int | None = None,
 ) -> Plan:
     """Bytes by buffer for `batch` sequences that reach `length` tokens each.
 
     `new` of the tokens (None: all) are taken in by the one call that is planned, and `logits_rows`
     rows of logits are returned. state: the sequences can be continued; `logits`, `hidden`, `score`
-    and `embed` keep none.
+    and `embed` keep none. ahead: by so many tokens at most, their history dropped.
     """
     if length < 1 or batch < 1:
         raise InputError(f"plan: length {length} and batch {batch} must both be at least 1")
@@ -67,7 +68,7 @@ def plan(
         (block.mixer.buffers(tokens, alone=batch == 1, kept=state) for block in model.blocks),
         key=lambda rows: sum(size for _, size in rows),
     )
-    states = sum(b.mixer.state_bytes(length) for b in model.blocks) * batch if state else 0
+    states = sum(b.mixer.state_bytes(length, ahead) for b in model.blocks) * batch if state else 0
     return Plan(
         (
             ("ids and positions", 12 * tokens),

@@ -57,11 +57,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A checked prompt: ids int32 [T], what was cut off, and how many tokens may follow."""
+    """A checked prompt: ids int32 [T], what was cut off, and how many tokens may follow.
+
+    position: tokens before it, in the state that it continues.
+    """
 
     ids: Ids
     dropped: int
     new_tokens: int
+    position: int = 0
 
 
 def prepare(model: Model, prompt: str | bytes | ArrayLike, options: Options) -> Prompt:
@@ -80,6 +84,31 @@ def prepare(model: Model, prompt: str | bytes | ArrayLike, options: Options) -> 
         dropped=len(text) - len(kept),
         new_tokens=min(options.max_new_tokens, room),
     )
+
+
+def append(model: Model, text: ArrayLike, options: Options, position: int) -> Prompt:
+    """As `prepare`, for ids (maybe none) that follow a state at `position`. Nothing is added or
+    cut off.
+    """
+    check_options_of_a_state(options)
+    ids = model.check_ids(text) if np.size(text) else np.zeros(0, np.int32)
+    limit = _context(model, options.ctx_size)
+    room = options.max_new_tokens if limit is None else limit - position - len(ids)
+    if room < 0:
+        raise LimitError(
+            f"the state has {position} tokens and the prompt {len(ids)}, but the context holds "
+            f"{limit}: shorten the prompt"
+        )
+    return Prompt(ids, 0, min(options.max_new_tokens, room), position)
+
+
+def check_options_of_a_state(options: Options) -> None:
+    """InputError for an option that cannot act on a sequence that began in a state."""
+    for name, value in (("bos", options.bos), ("style", options.style)):
+        if value is not None:
+            raise InputError(f"{name} cannot act: the sequence has begun in the state")
+    if options.truncate != "error":
+        raise InputError("truncate cannot act: what is in the state cannot be cut off")
 
 
 def prefix_ids(model: Model, bos: bool, style: str | None) -> list[int]:

@@ -1,29 +1,37 @@
 """What a sequence has to remember: one entry per layer, and the position.
 
-Every piece is plain data that can be copied (`fork`) and knows its size (`nbytes`). A mixer makes
-its own kind with `new_state()`; nothing here knows a model.
-
-Shapes: K short taps, C projected channels, H heads, hd head width.
+Every piece is plain data that can be copied (`fork`), taken back (`rewind`), turned into the parts
+of a file (`parts`, `restore`) and knows its size (`nbytes`). A mixer makes its own kind with
+`new_state()`; nothing here knows a model.
 """
 
 from __future__ import annotations
 
-import copy
-from typing import Protocol
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import InputError
-from .online import OnlineConv
-from .spectra import LANES
+from . import kernels, state_file
+from .errors import InputError, LimitError
+from .parts import Parts
 
 Floats = NDArray[np.float32]
-KEY_BLOCK = 128  # attention sums over blocks of this many slots (csrc/attention.cpp)
+Ids = NDArray[np.int32]
 
 
 class LayerState(Protocol):
     """The state of one mixer for one sequence."""
+
+    @property
+    def position(self) -> int:
+        """Tokens taken in."""
+
+    @property
+    def oldest(self) -> int:
+        """The earliest position that `rewind` can go back to."""
 
     @property
     def nbytes(self) -> int:
@@ -35,109 +43,30 @@ class LayerState(Protocol):
     def reserve(self, n: int) -> None:
         """Takes the memory for n further tokens now."""
 
-
-class ConvTail:
-    """The last K - 1 inputs of a short convolution: float32 [K - 1, C], zeros at the start."""
-
-    def __init__(self, taps: int, channels: int) -> None:
-        self.rows: Floats = np.zeros((taps - 1, channels), np.float32)
-
-    def push(self, x: Floats) -> None:
-        """Appends rows x [n, C] and keeps the newest K - 1."""
-        keep = self.rows.shape[0]
-        if len(x) >= keep:
-            self.rows = x[len(x) - keep :].copy()
-        else:
-            self.rows = np.concatenate([self.rows[len(x) :], x])
-
     @property
-    def nbytes(self) -> int:
-        return self.rows.nbytes
+    def last(self) -> int | None:
+        """Where the sequence has to end, having dropped what more tokens would need; or None."""
 
-    def fork(self) -> ConvTail:
-        return copy.deepcopy(self)
+    def drop_history(self, n: int, threads: int) -> None:
+        """`reserve`, and lets go of what the n tokens do not need."""
 
+    def rewind(self, position: int) -> None:
+        """Back to a position from `oldest` on."""
 
-class KVCache:
-    """Keys and values of one attention layer: keys [H, cap/16, hd, 16], values [H, cap, hd].
+    def parts(self) -> dict[str, Any]:
+        """Everything that goes into a file, as plain data; arrays are not copied."""
 
-    With a `window`, slots that no later query can see are dropped in whole key blocks, so the
-    slot of a position never moves within its block and sums keep their order.
-    """
-
-    def __init__(self, heads: int, head_width: int, window: int | None) -> None:
-        self.window = window
-        self.keys: Floats = np.zeros((heads, 0, head_width, LANES), np.float32)
-        self.values: Floats = np.zeros((heads, 0, head_width), np.float32)
-        self.length = 0  # slots in use
-
-    def make_room(self, n: int) -> None:
-        """Makes room for n more positions, doubling what is held."""
-        if self.length + n > self.values.shape[1]:
-            kept = self.length - self._out_of_sight()
-            self._move_to(max(2 * kept, kept + n))
-
-    def reserve(self, n: int) -> None:
-        """Takes the memory for n more positions now (at most a window of them)."""
-        if self.window is not None:
-            n = min(n, self.window + KEY_BLOCK)
-        if self.length + n > self.values.shape[1]:
-            self._move_to(self.length - self._out_of_sight() + n)
-
-    def _out_of_sight(self) -> int:
-        """Slots, in whole key blocks, that no later query can see."""
-        if self.window is None:
-            return 0
-        return max(0, self.length - (self.window - 1)) // KEY_BLOCK * KEY_BLOCK
-
-    def _move_to(self, slots: int) -> None:
-        """Fresh arrays of at least `slots` slots that start with those still in sight."""
-        drop = self._out_of_sight()
-        kept = self.length - drop
-        slots = -(-slots // KEY_BLOCK) * KEY_BLOCK
-        heads, _, head_width, _ = self.keys.shape
-        keys = np.zeros((heads, slots // LANES, head_width, LANES), np.float32)
-        values = np.zeros((heads, slots, head_width), np.float32)
-        values[:, :kept] = self.values[:, drop : self.length]
-        blocks = -(-kept // LANES)
-        keys[:, :blocks] = self.keys[:, drop // LANES : drop // LANES + blocks]
-        self.keys, self.values, self.length = keys, values, kept
-
-    @property
-    def nbytes(self) -> int:
-        return self.keys.nbytes + self.values.nbytes
-
-    def fork(self) -> KVCache:
-        return copy.deepcopy(self)
-
-
-class ConvState:
-    """State of a mixer made of convolutions: a tail where it has a short one, and the long ones."""
-
-    def __init__(self, convs: list[OnlineConv], tail: ConvTail | None = None) -> None:
-        self.convs = convs
-        self.tail = tail
-
-    def reserve(self, n: int) -> None:
-        """Takes the memory for n further tokens now."""
-        for conv in self.convs:
-            conv.reserve(n)
-
-    @property
-    def nbytes(self) -> int:
-        tail = 0 if self.tail is None else self.tail.nbytes
-        return tail + sum(conv.nbytes for conv in self.convs)
-
-    def fork(self) -> ConvState:
-        tail = None if self.tail is None else self.tail.fork()
-        return ConvState([conv.fork() for conv in self.convs], tail)
+    def restore(self, parts: Parts, threads: int) -> None:
+        """Makes a new state what `parts` were taken of. InputError if they do not fit."""
 
 
 class State:
     """One sequence under way: feed it with `Model.extend` or `Model.step`.
 
-    position: tokens taken in so far. logits: float32 [logits_width] of the last one, or None.
-    torn: a call was interrupted while it changed the layers; the state cannot go on.
+    position: tokens taken in so far. logits: float32 [logits_width] of the last one, or None where
+    they are not known: at the start, and after a rewind. torn: a call was interrupted while it
+    changed the layers; the state cannot go on. last: where it has to end, because its history was
+    dropped, or None. As a context it is closed at the end.
     """
 
     def __init__(self, layers: list[LayerState], fingerprint: str) -> None:
@@ -146,22 +75,148 @@ class State:
         self.position = 0
         self.logits: Floats | None = None
         self.torn = False
+        self.closed = False
+        self.last: int | None = None
+        self._tokens: Ids | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by all layers."""
-        return sum(layer.nbytes for layer in self.layers)
+        """Bytes held. A file of it takes no more, its header of some KiB apart."""
+        beside = sum(0 if a is None else a.nbytes for a in (self.logits, self._tokens))
+        return beside + sum(layer.nbytes for layer in self.layers)
+
+    @property
+    def tokens(self) -> Ids | None:
+        """int32 [position], the ids taken in, or None if nobody has told them all: a state itself
+        has no need of them, but what goes on from a file may (a repetition penalty).
+        """
+        told = self._tokens
+        return told if told is not None and len(told) == self.position else None
+
+    def tell(self, tokens: Ids) -> None:
+        """Says which ids were taken in, to be saved as well. InputError for another number."""
+        if len(tokens) != self.position:
+            raise InputError(f"tell: {len(tokens)} tokens for a state at {self.position}")
+        self._tokens = np.asarray(tokens, np.int32)
+
+    @property
+    def oldest(self) -> int:
+        """The earliest position that `rewind` can go back to: 128 tokens ago at least."""
+        return max((layer.oldest for layer in self.layers), default=0)
+
+    def check(self) -> None:
+        """InputError if it cannot go on."""
+        if self.closed:
+            raise InputError("this state has been closed")
+        if self.torn:
+            raise InputError(
+                "this state was left half-changed by an interrupted call: go on from a fork made "
+                "before it, or begin a new one"
+            )
+
+    def check_room(self, n: int) -> None:
+        """LimitError if its history was dropped and it cannot take in n tokens more."""
+        if self.last is not None and self.position + n > self.last:
+            raise LimitError(
+                f"the history of this state was dropped, so it ends at position {self.last} and "
+                f"cannot reach {self.position + n}: prefill with history='keep' to go on longer"
+            )
+
+    def find_last(self) -> None:
+        """Sets `last`, after layers have dropped their history."""
+        found = [layer.last for layer in self.layers if layer.last is not None]
+        self.last = min(found, default=None)
 
     def fork(self) -> State:
         """An independent copy: what one does the other never sees."""
         twin = State([layer.fork() for layer in self.layers], self.fingerprint)
-        twin.position, twin.torn = self.position, self.torn
+        twin.position, twin.torn, twin.closed = self.position, self.torn, self.closed
         twin.logits = None if self.logits is None else self.logits.copy()
+        twin._tokens = self._tokens  # never written to
+        twin.last = self.last
         return twin
 
     def reserve(self, n: int) -> None:
-        """Takes the memory for n further tokens now. InputError if n is negative."""
+        """Takes the memory for n further tokens now. InputError if n is negative, LimitError if the
+        state has to end before.
+        """
         if n < 0:
             raise InputError(f"reserve: n is {n}, must be at least 0")
+        self.check()
+        self.check_room(n)
         for layer in self.layers:
             layer.reserve(n)
+
+    def rewind(self, position: int) -> None:
+        """Back to an earlier position, as if the tokens since had not been taken in.
+
+        What follows has the same bits if the tokens taken back came one by one, or few at a time,
+        after the last prompt; otherwise it agrees to rounding. `logits` is None until the next
+        token, unless nothing was taken back.
+
+        Raises:
+            InputError: the state is torn or closed.
+            LimitError: that far back, or ahead, it cannot go. The newest 128 tokens taken in can
+                always be taken back; a fork goes on from anywhere.
+        """
+        self.check()
+        if not self.oldest <= position <= self.position:
+            raise LimitError(
+                f"cannot rewind to position {position}: this state is at {self.position} and can "
+                f"go back to {self.oldest}; keep a fork to go back further"
+            )
+        if position == self.position:
+            return
+        tokens = self.tokens
+        self.torn = True
+        for layer in self.layers:
+            layer.rewind(position)
+        self.position, self.logits = position, None
+        self._tokens = None if tokens is None else tokens[:position]
+        self.torn = False
+
+    def save(self, path: str | Path) -> None:
+        """Writes everything to a file for `Model.load_state`; see docs/generation.md.
+
+        A crash at any instant leaves the file that was there before, or the new one.
+
+        Raises:
+            InputError: the state is torn or closed, or `path` is that of a folder or device.
+            HyenaError: the file cannot be written.
+        """
+        self.check()
+        tree = {
+            "position": self.position,
+            "logits": self.logits,
+            "tokens": self.tokens,
+            "layers": [layer.parts() for layer in self.layers],
+        }
+        state_file.write(path, tree, fingerprint=self.fingerprint, isa=kernels.build)
+
+    def restore(self, parts: Parts, threads: int) -> None:
+        """Makes a new state what `parts` were taken of. InputError if they do not fit it."""
+        for layer, saved in zip(self.layers, parts.each("layers", len(self.layers)), strict=True):
+            layer.restore(saved, threads)
+        self.position = parts.whole("position")
+        self.logits = parts.maybe_floats("logits", None)
+        self._tokens = parts.maybe_ids("tokens", self.position)
+        self.find_last()
+        for i, layer in enumerate(self.layers):
+            if layer.position != self.position:
+                raise parts.refuse(f"is at {self.position} but its layer {i} at {layer.position}")
+
+    def close(self) -> None:
+        """Lets go of all memory; nothing can be done with the state any more."""
+        self.layers, self.closed = [], True
+        self.logits = self._tokens = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -12,9 +12,9 @@ from toy import BIDIRECTIONAL, CAUSAL, LENGTH, VOCAB, model, tokens, weights
 
 import hyena_cpu
 from hyena_cpu import InputError, LimitError, ModelError
+from hyena_cpu.conv_state import ConvState
 from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
-from hyena_cpu.state import ConvState
 from hyena_cpu.weights import load_folder, save_folder
 
 causal = pytest.mark.parametrize("name", CAUSAL)

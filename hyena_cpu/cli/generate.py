@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from ..generate import TextStream
     from ..model import Model
     from ..prompts import Options, Prompt
+    from ..state import State
 
 FORMATS = ("text", "json", "jsonl")
 LARGEST_SEED = (1 << 64) - 1
@@ -71,6 +74,10 @@ def parser() -> Parser:
     group.add_argument("-c", "--ctx-size", type=whole(1), metavar="N", help="default: the model's")
     group.add_argument("--truncate", choices=("error", "left", "right"), default="error")
     flag_pair(group, "--dry-run", default=False, help="print the memory a run takes, do not run")
+    help = "go on from a saved state; the prompt follows it and may be missing"
+    group.add_argument("--state-in", type=Path, metavar="FILE", help=help)
+    help = "save the state after the run"
+    group.add_argument("--state-out", type=Path, metavar="FILE", help=help)
     add_model_options(p)
     out = add_output_options(p, FORMATS)
     flag_pair(out, "--stream", help="print text as it comes (default: to standard output)")
@@ -81,22 +88,32 @@ def parser() -> Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command."""
+    if args.state_in is not None and args.text is args.prompt is args.file is None:
+        args.prompt = ""
     exactly_one(args, "text", "prompt", "file")
+    _check_state_options(args)
     form = output_format(args, "text")
     if args.stream and (form != "text" or args.output is not None):
         raise UsageError("--stream acts on text printed to standard output only")
     # All imports come before the run: Ctrl-C inside one can be lost in the import system.
     from ..generate import samples
-    from ..prompts import prepare
+    from ..prompts import append, prepare
 
     with Progress("loading", enabled=args.progress) as progress:
         model = load_model(args, progress.update)
     data = read_prompt(args, model)
     options = _options(args, model)
-    prompt = prepare(model, encode_prompt(args, model, data), options)
+    ids = encode_prompt(args, model, data)
+    state, keep = None, args.state_out is not None
+    if args.state_in is None:
+        prompt = prepare(model, ids, options)
+    else:
+        state, position = _state_in(args, model)
+        prompt = append(model, ids, options, position)
     if prompt.dropped:
         log.warning("%d tokens of the prompt cut off (%s)", prompt.dropped, args.truncate)
-    runs = _watched(args, model, samples(model, prompt, options, args.num_samples))
+    found = samples(model, prompt, options, args.num_samples, state=state, keep=keep)
+    runs = _saved(args, _watched(args, model, found))
     with Output(args.output) as out:
         if args.dry_run:
             _plan(out, model, prompt, args.num_samples, form)
@@ -107,8 +124,45 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_state_options(args: argparse.Namespace) -> None:
+    """UsageError for what cannot go together with --state-in or --state-out, or be written."""
+    if args.state_in is not None and args.special == "cls-sep":
+        raise UsageError("--special cls-sep cannot act: the sequence has begun in the state")
+    if args.state_out is None:
+        return
+    if args.num_samples > 1:
+        raise UsageError("--state-out saves the state of one run: use it without --num-samples")
+    target = args.state_out.resolve()
+    if args.output is not None and args.output.resolve() == target:
+        raise UsageError(f"--state-out and -o are the same file, {args.output}")
+    if not os.path.isdir(target.parent):
+        raise UsageError(f"--state-out {args.state_out}: no such folder")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise UsageError(f"--state-out {args.state_out}: not a regular file")
+
+
+def _state_in(args: argparse.Namespace, model: Model) -> tuple[State | None, int]:
+    """The state that the prompt continues (none is loaded for a dry run), and its position."""
+    from ..state_file import reading
+
+    if args.dry_run:
+        with reading(args.state_in, model.fingerprint) as file:
+            return None, file.head.position
+    state = model.load_state(args.state_in)
+    log.info("the state has %d tokens", state.position)
+    return state, state.position
+
+
+def _saved(args: argparse.Namespace, runs: Iterator[TextStream]) -> Iterator[TextStream]:
+    """The samples; the state of the one that was asked for is saved when it has been printed."""
+    for run in runs:
+        yield run
+        if args.state_out is not None:
+            run.final_state().save(args.state_out)
+
+
 def _options(args: argparse.Namespace, model: Model) -> Options:
-    from ..prompts import Options, prefix_ids
+    from ..prompts import Options, check_options_of_a_state, prefix_ids
     from ..sampling import choose_seed
 
     names = [field.name for field in dataclasses.fields(Options)]
@@ -116,6 +170,8 @@ def _options(args: argparse.Namespace, model: Model) -> Options:
         options = Options(**{name: getattr(args, name) for name in names})
         options = dataclasses.replace(options, seed=choose_seed(args.seed))
         params = options.sampling_params(model)
+        if args.state_in is not None:
+            check_options_of_a_state(options)
         prefix_ids(model, bool(args.bos), args.style)
     draws = args.max_new_tokens > 0 and not args.dry_run and not params.greedy
     if args.seed is None and draws:
@@ -198,6 +254,8 @@ def _object(
         named["prompt"] = data.decode("utf-8", "replace")
     named |= {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     named["prompt_dropped"] = run.prompt.dropped
+    if args.state_in is not None:
+        named["state_tokens"] = run.prompt.position
     named["sampling"] = dataclasses.asdict(run.params) | {"order": FILTER_ORDER}
     named["numerics"] = model.numerics
     return named
@@ -206,9 +264,9 @@ def _object(
 def _plan(out: Output, model: Model, prompt: Prompt, count: int, form: str) -> None:
     from ..planner import plan
 
-    length = len(prompt.ids) + prompt.new_tokens
+    length = prompt.position + len(prompt.ids) + prompt.new_tokens
     # A sample is continued from a copy of the prompt's state, so two states are alive.
-    needed = plan(model, length, batch=min(count, 2), new=len(prompt.ids))
+    needed = plan(model, length, batch=min(count, 2), new=max(1, len(prompt.ids)))
     rows = [*needed.rows, ("total", needed.total)]
     if form == "text":
         width = max(len(name) for name, _ in rows)

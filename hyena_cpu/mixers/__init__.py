@@ -50,8 +50,10 @@ class Mixer(Protocol):
         alone: they are one sequence. kept: it has a state.
         """
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state after `length` tokens that grows on."""
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:
+        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
+        most, its history dropped.
+        """
 
 
 _MIXERS: dict[type, Any] = {

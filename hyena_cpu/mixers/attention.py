@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..config import AttentionConfig
 from ..context import Context
+from ..kv_cache import KEY_BLOCK, SPARE_SLOTS, KVCache
 from ..linear import Linear
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
-from ..state import KEY_BLOCK, KVCache
 
 Floats = NDArray[np.float32]
 
@@ -89,7 +89,11 @@ class Attention:
         row = 4 * self.d_model * rows
         return [("normalised rows", row), ("projections", 3 * row), ("keys and values", 2 * row)]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state after `length` tokens that grows on."""
-        sight = length if self.config.window is None else self.config.window + KEY_BLOCK
-        return 2 * 2 * 4 * self.d_model * min(length, sight)
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
+        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
+        most, its history dropped.
+        """
+        if self.config.window is not None:
+            length = min(length, self.config.window + SPARE_SLOTS)
+        slots = -(-2 * length // KEY_BLOCK) * KEY_BLOCK  # twice as many as there are, at most
+        return 2 * 4 * self.d_model * slots

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..config import H3ConvConfig, LongConvConfig
 from ..context import Context
+from ..conv_state import ConvState
 from ..errors import ModelError
 from ..filters import build_filter
 from ..linear import Linear
@@ -22,7 +23,6 @@ from ..norm import Norm
 from ..online import OnlineConv
 from ..online_taps import Convolutions, OnlineTaps
 from ..spectra import FilterBank
-from ..state import ConvState
 from .hyena import pad_lanes
 
 Floats = NDArray[np.float32]
@@ -91,9 +91,11 @@ class LongConv:
             ("mixer output", 3 * row),
         ]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state after `length` tokens that grows on."""
-        return sum(taps.state_bytes(length) for taps in self.taps)
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:
+        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
+        most, its history dropped.
+        """
+        return sum(taps.state_bytes(length, ahead) for taps in self.taps)
 
 
 class H3Conv:
@@ -153,9 +155,11 @@ class H3Conv:
             ("mixer output", 2 * row),
         ]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state after `length` tokens that grows on."""
-        return sum(taps.state_bytes(length) for taps in self.taps)
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:
+        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
+        most, its history dropped.
+        """
+        return sum(taps.state_bytes(length, ahead) for taps in self.taps)
 
 
 def _convolve(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..config import HyenaConfig
 from ..context import Context
+from ..conv_state import ConvState, ConvTail, tail_bytes
 from ..errors import ModelError
 from ..filters import build_filter
 from ..linear import Linear
@@ -26,7 +27,6 @@ from ..norm import Norm
 from ..online import OnlineConv, extend_each
 from ..online_taps import Convolutions, OnlineTaps
 from ..spectra import LANES, FilterBank
-from ..state import ConvState, ConvTail
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
@@ -61,7 +61,8 @@ class Hyena:
 
     def new_state(self) -> ConvState:
         """Tail of the short convolution, and every long one."""
-        tail = ConvTail(self.config.short_taps, (self.config.order + 1) * self.d_model)
+        channels = (self.config.order + 1) * self.d_model
+        tail = ConvTail(self.config.short_taps, channels, self.d_model)
         return ConvState([OnlineConv(taps) for taps in self.taps], tail)
 
     def extend(
@@ -72,7 +73,9 @@ class Hyena:
         Without states every sequence starts empty and nothing is remembered. Normalised rows,
         projection and output are never in memory as a whole.
         """
-        tails = None if states is None else np.stack([self._tail(s).rows for s in states])
+        tails = None
+        if states is not None:
+            tails = np.stack([self._tail_rows(s, norm, ctx.threads) for s in states])
         gates, z = kernels.project_conv(
             x,
             norm.weights,
@@ -86,8 +89,8 @@ class Hyena:
             threads=ctx.threads,
         )
         if states is not None and tails is not None and ctx.keep:
-            for state, rows in zip(states, tails, strict=True):
-                self._tail(state).rows = rows
+            for b, first, last in ctx.segments():
+                self._tail(states[b]).take_in(x[first:last], tails[b])
         z = self._mix(states, gates, z, ctx)
         kernels.add_tiles(x, z, self.out_proj.packed, self.out_proj.bias, threads=ctx.threads)
 
@@ -118,6 +121,17 @@ class Hyena:
                 z = append_each([s.convs[o] for s in states], z, ctx, skip, pre, post)
         return z
 
+    def _tail_rows(self, state: ConvState, norm: Norm, threads: int) -> Floats:
+        """[K - 1, C], the projected rows before the next; made again after a rewind."""
+        tail = self._tail(state)
+        if tail.rows is None:
+            channels = self.in_proj.packed.out_features
+            tail.rows = np.zeros((self.config.short_taps - 1, channels), np.float32)
+            before = tail.before
+            if len(before):
+                tail.rows[-len(before) :] = self.in_proj(norm(before, threads), threads)
+        return tail.rows
+
     def _tail(self, state: ConvState) -> ConvTail:
         if state.tail is None:
             raise ModelError("hyena: a state of another kind of layer")
@@ -131,10 +145,13 @@ class Hyena:
         more = 2 if kept else 0 if alone else 1
         return [("gates and values", tiles * (self.config.order + more))]
 
-    def state_bytes(self, length: int) -> int:
-        """Bytes of one state after `length` tokens that grows on."""
-        tail = 4 * (self.config.short_taps - 1) * (self.config.order + 1) * self.d_model
-        return tail + sum(taps.state_bytes(length) for taps in self.taps)
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:
+        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
+        most, its history dropped.
+        """
+        channels = (self.config.order + 1) * self.d_model
+        tail = tail_bytes(self.config.short_taps, channels, self.d_model)
+        return tail + sum(taps.state_bytes(length, ahead) for taps in self.taps)
 
 
 def pad_lanes(values: Floats) -> Floats:

@@ -1,0 +1,269 @@
+"""States on disk: one file, written so that a crash leaves the old one or the new one.
+
+    0   8 bytes    b"HYCSTATE"
+    8   uint32     version of the format
+    12  uint32     H, length of the header
+    16  uint64     length of the file
+    24  H bytes    header: JSON, filled up with spaces
+        ...        arrays of float32 or int32, each begins at a multiple of 64 bytes
+        32 bytes   BLAKE2b of everything before
+
+All numbers are little-endian. The header holds the model's fingerprint, the position, what the
+arrays are and where they begin, counted from the end of the header.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import HyenaError, InputError
+from .parts import MOST, Parts
+
+Array = NDArray[Any]
+
+MAGIC = b"HYCSTATE"
+VERSION = 1
+PREFIX = struct.Struct("<8sIIQ")
+DIGEST = 32
+ALIGN = 64
+KINDS = {"float32": "<f4", "int32": "<i4"}
+ITEM = 4  # bytes of a number of either kind
+MAX_HEADER = 16 << 20
+MAX_RANK = 8
+PIECE = 1 << 20  # bytes hashed at a time
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a file says of itself before its arrays are read."""
+
+    fingerprint: str
+    position: int
+    isa: str  # kernels that it was saved by: with others a run goes on to rounding
+    state: Any  # the tree, see `parts`
+    shapes: list[tuple[int, ...]]
+    kinds: list[str]
+    begins: int  # where the arrays begin
+
+
+# ---- writing
+
+
+def write(path: str | Path, tree: dict[str, Any], *, fingerprint: str, isa: str) -> None:
+    """Saves a tree of plain data and arrays (see `parts`), with its "position", under this name.
+
+    Raises:
+        InputError: the name is that of a folder or a device.
+        HyenaError: the file cannot be written; what was there before is still there.
+    """
+    target = Path(path).resolve()
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise InputError(f"{path}: not a regular file, so no state can be saved there")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    arrays: list[Array] = []
+    state = _without_arrays(tree, arrays)
+    try:
+        try:
+            with temporary.open("xb") as file:
+                _write(file, _header(state, arrays, fingerprint, isa), arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+            _sync_folder(target.parent)
+        finally:
+            with contextlib.suppress(OSError):  # after the renaming it is not there
+                temporary.unlink()
+    except OSError as error:
+        raise HyenaError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _without_arrays(value: Any, arrays: list[Array]) -> Any:
+    """The tree with {"array": number} in the place of every array, which is added to `arrays`."""
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, dict):
+        return {name: _without_arrays(item, arrays) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_arrays(item, arrays) for item in value]
+    return value
+
+
+def _header(state: Any, arrays: list[Array], fingerprint: str, isa: str) -> bytes:
+    starts, _ = _places([a.shape for a in arrays])
+    entries = [
+        {"dtype": str(a.dtype), "shape": list(a.shape), "offset": start}
+        for a, start in zip(arrays, starts, strict=True)
+    ]
+    head = {"fingerprint": fingerprint, "isa": isa, "state": state, "arrays": entries}
+    text = json.dumps(head, allow_nan=False).encode()
+    return text + b" " * (-(PREFIX.size + len(text)) % ALIGN)
+
+
+def _write(file: BinaryIO, header: bytes, arrays: list[Array]) -> None:
+    digest = hashlib.blake2b(digest_size=DIGEST)
+
+    def put(data: bytes | memoryview) -> None:
+        digest.update(data)
+        file.write(data)
+
+    starts, end = _places([a.shape for a in arrays])
+    put(PREFIX.pack(MAGIC, VERSION, len(header), PREFIX.size + len(header) + end + DIGEST))
+    put(header)
+    at = 0
+    for array, start in zip(arrays, starts, strict=True):
+        put(bytes(start - at))
+        at = start + ITEM * array.size
+        if array.size:
+            stored = np.ascontiguousarray(array, KINDS[str(array.dtype)])
+            put(stored.reshape(-1).view(np.uint8).data)
+    file.write(digest.digest())
+
+
+def _places(shapes: list[tuple[int, ...]]) -> tuple[list[int], int]:
+    """Where each array begins, and where the last one ends."""
+    starts, at = [], 0
+    for shape in shapes:
+        start = -(-at // ALIGN) * ALIGN
+        starts.append(start)
+        at = start + ITEM * math.prod(shape)
+    return starts, at
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+# ---- reading
+
+
+class StateFile:
+    """A file whose checksum and header were found right; made by `reading`."""
+
+    def __init__(self, file: BinaryIO, path: str | Path) -> None:
+        self._file = file
+        self._path = path
+        self.head = _checked(file, path)
+
+    def parts(self) -> Parts:
+        """The tree with its arrays, which are read now."""
+        arrays = []
+        starts, _ = _places(self.head.shapes)
+        for shape, kind, start in zip(self.head.shapes, self.head.kinds, starts, strict=True):
+            values = np.empty(shape, KINDS[kind])
+            self._file.seek(self.head.begins + start)
+            if self._file.readinto(values.reshape(-1).view(np.uint8)) != values.nbytes:  # type: ignore[attr-defined]
+                raise InputError(f"{self._path}: the file became shorter while it was read")
+            arrays.append(values.astype(kind, copy=False))
+        return Parts(f"{self._path}: state", self.head.state, arrays)
+
+
+@contextlib.contextmanager
+def reading(path: str | Path, fingerprint: str | None = None) -> Iterator[StateFile]:
+    """Opens a state file and checks it, before anything is allocated for what it declares.
+
+    Raises:
+        InputError: missing, no state file, of another version, cut short, damaged, or not of the
+            model with this fingerprint.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise InputError(f"{path}: not a regular file, so no state")
+        with open(path, "rb") as file:
+            found = StateFile(file, path)
+            if fingerprint not in (None, found.head.fingerprint):
+                raise InputError(
+                    f"{path}: a state of another model: its fingerprint is "
+                    f"{found.head.fingerprint}, that of this model {fingerprint}"
+                )
+            yield found
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _checked(file: BinaryIO, path: str | Path) -> Head:
+    size = os.fstat(file.fileno()).st_size
+    start = file.read(PREFIX.size)
+    if not start.startswith(MAGIC):
+        raise InputError(f"{path}: not a state saved by hyena-cpu")
+    if len(start) < PREFIX.size:
+        raise InputError(f"{path}: cut short: {size} bytes are no whole state")
+    _, version, length, total = PREFIX.unpack(start)
+    if version != VERSION:
+        raise InputError(
+            f"{path}: a state of format version {version}, and this program reads {VERSION}: "
+            "make it again from its prompt"
+        )
+    if size != total:
+        what = "cut short" if size < total else "longer than it should be"
+        raise InputError(f"{path}: {what}: {total} bytes expected, {size} found")
+    room = total - PREFIX.size - length - DIGEST
+    if length > MAX_HEADER or room < 0:
+        raise InputError(f"{path}: damaged: a header of {length} bytes in a file of {total}")
+    header = file.read(length)
+    digest = hashlib.blake2b(start + header, digest_size=DIGEST)
+    left = room
+    while left > 0 and (piece := file.read(min(left, PIECE))):
+        digest.update(piece)
+        left -= len(piece)
+    if digest.digest() != file.read(DIGEST):
+        raise InputError(f"{path}: damaged: its checksum does not fit its content")
+    return _head(header, path, PREFIX.size + length, room)
+
+
+def _head(header: bytes, path: str | Path, begins: int, room: int) -> Head:
+    """The header, with every array within the `room` bytes that follow it."""
+    try:
+        head = json.loads(header)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: damaged: its header is no JSON") from error
+    top = Parts(f"{path}: header", head, [])
+    names = [head.get(name) for name in ("fingerprint", "isa")]
+    if not all(isinstance(name, str) for name in names):
+        raise top.refuse("must name fingerprint and isa")
+    entries = head.get("arrays")
+    if not isinstance(entries, list):
+        raise top.refuse("has no list of arrays")
+    shapes = [_shape(entry) for entry in entries]
+    if None in shapes:
+        raise top.refuse("describes an array that is none")
+    checked = [shape for shape in shapes if shape is not None]
+    starts, end = _places(checked)
+    if end != room or starts != [entry["offset"] for entry in entries]:
+        raise top.refuse(f"describes {end} bytes of arrays, but the file has {room}")
+    kinds = [entry["dtype"] for entry in entries]
+    position = top.part("state").whole("position")
+    return Head(names[0], position, names[1], head["state"], checked, kinds, begins)
+
+
+def _shape(entry: Any) -> tuple[int, ...] | None:
+    """The shape of an array's entry; None if it describes none."""
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "offset"}:
+        return None
+    shape = entry["shape"]
+    if entry["dtype"] not in tuple(KINDS) or type(entry["offset"]) is not int:
+        return None
+    if not isinstance(shape, list) or len(shape) > MAX_RANK:
+        return None
+    if any(type(n) is not int or not 0 <= n < MOST for n in shape):
+        return None
+    # numpy multiplies the lengths of an empty array too.
+    return tuple(shape) if math.prod(max(n, 1) for n in shape) < MOST else None

@@ -1,0 +1,262 @@
+"""States as values: taken back, saved, loaded in another process, closed. Case C027."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import PACKAGE_HOME
+from test_contracts import close, pieces
+from toy import CAUSAL, LENGTH, model, tokens
+
+from hyena_cpu import InputError, LimitError
+from hyena_cpu.model import Model
+from hyena_cpu.online_taps import SURE_REWIND
+from hyena_cpu.state import State
+
+causal = pytest.mark.parametrize("name", CAUSAL)
+
+# How a saved sequence came to be, as lengths of calls: whole prompts, steps, steps after a rewind.
+HISTORIES = {
+    "prompt": [150],
+    "steps": [100, *[1] * 40],
+    "chunks": [1, 70, 20, 9],
+    "steps only": [1] * 30,
+}
+
+
+def taken_in(m: Model, calls: list[int], seed: int = 1) -> State:
+    ids = tokens(sum(calls), seed)
+    state = m.new_state()
+    for part in np.split(ids, np.cumsum(calls)[:-1]):
+        m.extend(state, part)
+    return state
+
+
+def steps(m: Model, state: State, n: int = 64) -> np.ndarray:
+    """Logits of the next n steps [n, V]."""
+    return np.stack([m.step(state, int(t)) for t in tokens(n, seed=99)])
+
+
+def same_bits(got: np.ndarray, want: np.ndarray) -> None:
+    np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
+
+
+@causal
+@pytest.mark.parametrize("history", HISTORIES)
+def test_a_loaded_state_goes_on_with_the_same_bits(name: str, history: str, tmp_path: Path) -> None:
+    m = model(CAUSAL[name])
+    state = taken_in(m, HISTORIES[history])
+    state.save(tmp_path / "s")
+    again = m.load_state(tmp_path / "s")
+    assert again.position == state.position
+    same_bits(again.logits, state.logits)
+    twin = state.fork()
+    same_bits(steps(m, again), steps(m, state))
+    ids = tokens(180, seed=3)  # and by a chunk that goes through transforms
+    last = m.load_state(tmp_path / "s")
+    same_bits(m.extend(last, ids), m.extend(twin, ids))
+    again.save(tmp_path / "s")  # what was loaded can be saved, over the file it came from
+    assert m.load_state(tmp_path / "s").position == state.position
+
+
+def test_a_new_process_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    """Case C027: prefill, save, 64 steps; load elsewhere, 64 steps."""
+    wanted = {}
+    for name, config in CAUSAL.items():
+        m = model(config)
+        state = m.prefill(tokens(100), max_new_tokens=100)
+        steps(m, state, 20)
+        state.save(tmp_path / f"{name}.state")
+        wanted[name] = steps(m, state)
+    code = (
+        "import sys, numpy as np; from test_state import steps, CAUSAL, model\n"
+        "for name, config in CAUSAL.items():\n"
+        "    m = model(config, threads=2)\n"
+        "    state = m.load_state(f'{sys.argv[1]}/{name}.state')\n"
+        "    np.save(f'{sys.argv[1]}/{name}.npy', steps(m, state))"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        check=True,
+        cwd=Path(__file__).parent,
+        env={"PYTHONPATH": str(PACKAGE_HOME), "PATH": ""},
+        timeout=120,
+    )
+    for name, want in wanted.items():
+        same_bits(np.load(tmp_path / f"{name}.npy"), want)
+
+
+@causal
+def test_a_rewound_state_goes_on_with_the_bits_of_one_that_never_went_there(name: str) -> None:
+    m = model(CAUSAL[name])
+    straight = m.prefill(tokens(100))
+    states = {0: straight.fork()}
+    more = tokens(SURE_REWIND, seed=7)
+    for n, token in enumerate(more, 1):
+        m.step(straight, int(token))
+        states[n] = straight.fork()
+    for n in (SURE_REWIND, SURE_REWIND - 1, 100, 17, 16, 3, 2, 1):
+        state = straight.fork()
+        state.rewind(100 + n)
+        assert state.position == 100 + n
+        assert (state.logits is None) == (n < SURE_REWIND)
+        same_bits(steps(m, state), steps(m, states[n]))
+
+
+@causal
+def test_a_draft_is_taken_back(name: str) -> None:
+    """Up to 64 tokens in one call, some of which stay."""
+    m = model(CAUSAL[name])
+    state = m.prefill(tokens(80))
+    plain = state.fork()
+    ids = tokens(48, seed=4)
+    for round_ in range(4):
+        draft = tokens(12, seed=round_)
+        kept = 3 * round_
+        draft[:kept] = ids[:kept]
+        m.extend(state, draft)
+        state.rewind(80 + kept)
+        assert state.position == 80 + kept
+        state.rewind(80)
+    same_bits(m.extend(state, ids), m.extend(plain, ids))
+    same_bits(state.logits, plain.logits)
+
+
+@causal
+@pytest.mark.parametrize("back", [1, 2, 5, 60, SURE_REWIND])
+def test_a_rewind_into_a_prompt_agrees_to_rounding(name: str, back: int, tmp_path: Path) -> None:
+    m = model(CAUSAL[name])
+    ids = tokens(250)
+    state = m.prefill(ids)
+    state.rewind(250 - back)
+    fresh = m.prefill(ids[: 250 - back])
+    state.save(tmp_path / "s")  # without logits, and without a tail
+    again = m.load_state(tmp_path / "s")
+    assert again.logits is state.logits is None
+    want = steps(m, fresh)
+    got = steps(m, state)
+    close(got, want)
+    same_bits(steps(m, again), got)
+    for mine, its in zip(pieces(state), pieces(fresh), strict=True):
+        close(mine, its)
+
+
+@causal
+def test_a_rewind_to_the_beginning_makes_a_new_state(name: str) -> None:
+    m = model(CAUSAL[name])
+    for calls in ([SURE_REWIND], [1] * 60, [50, *[1] * 9]):
+        state = taken_in(m, calls)
+        assert state.oldest == 0
+        state.rewind(0)
+        assert state.position == 0
+        assert state.logits is None
+        same_bits(steps(m, state), steps(m, m.new_state()))
+
+
+@causal
+def test_how_far_back_a_state_can_go(name: str) -> None:
+    m = model(CAUSAL[name])
+    state = taken_in(m, [300])
+    assert 0 <= state.oldest <= 300 - SURE_REWIND
+    state.rewind(state.oldest)
+    with pytest.raises(LimitError, match=f"this state is at {state.position} and can go back to"):
+        state.rewind(state.position + 1)
+    if state.oldest > 0:
+        with pytest.raises(LimitError, match=f"to position 0: .* go back to {state.oldest}; keep"):
+            state.rewind(0)
+    steps(m, state, 30)
+    assert state.oldest <= state.position - 30
+    with pytest.raises(LimitError, match="position -1"):
+        state.rewind(-1)
+
+
+def test_a_window_that_has_moved_on_can_be_rewound() -> None:
+    """1,000 tokens through a window of 64: old keys have been dropped many times."""
+    m = model(CAUSAL["finite_hybrid"])
+    state = m.new_state()
+    ids = tokens(1000)
+    marks = {}
+    for t in range(0, 1000, 20):
+        marks[t] = state.fork()
+        m.extend(state, ids[t : t + 20])
+        assert all(one.oldest <= max(0, t + 20 - SURE_REWIND) for one in state.layers)
+    assert state.oldest > 0
+    for t in (880, 900, 980):
+        back = state.fork()
+        back.rewind(t)
+        same_bits(steps(m, back), steps(m, marks[t]))
+    with pytest.raises(LimitError, match="cannot rewind to position 500"):
+        state.rewind(500)
+
+
+@causal
+def test_a_rewind_forgets_what_was_looked_up_ahead(name: str) -> None:
+    """`token_logprobs_after` keeps sums for a position; other tokens may come to stand there."""
+    m = model(CAUSAL[name])
+    state = m.prefill(tokens(90))
+    m.token_logprobs_after(state, tokens(30, seed=5))
+    state.rewind(80)
+    m.extend(state, tokens(10, seed=6))
+    whole = np.concatenate([tokens(90)[:80], tokens(10, seed=6)])
+    got = m.token_logprobs_after(state, tokens(30, seed=5))
+    close(got, m.token_logprobs_after(m.prefill(whole), tokens(30, seed=5)))
+
+
+@causal
+def test_what_a_state_and_its_file_take_is_declared(name: str, tmp_path: Path) -> None:
+    m = model(CAUSAL[name])
+    for calls in HISTORIES.values():
+        state = taken_in(m, calls)
+        declared = sum(block.mixer.state_bytes(state.position) for block in m.blocks)
+        assert state.nbytes <= declared + state.logits.nbytes
+        state.save(tmp_path / "s")
+        assert (tmp_path / "s").stat().st_size <= state.nbytes + (8 << 10)
+
+
+def test_a_state_is_a_context() -> None:
+    m = model(CAUSAL["finite_hybrid"])
+    with m.prefill(tokens(50)) as state:
+        kept = state.fork()
+        assert state.nbytes > 10_000
+    assert state.nbytes == 0
+    for use in (lambda: m.step(state, 1), lambda: state.save("x"), lambda: state.rewind(1)):
+        with pytest.raises(InputError, match="this state has been closed"):
+            use()
+    with pytest.raises(InputError, match="closed"):
+        m.step(state.fork(), 1)
+    m.step(kept, 1)
+
+
+def test_torn_states_are_neither_saved_nor_rewound(tmp_path: Path) -> None:
+    m = model(CAUSAL["order2"])
+    state = m.prefill(tokens(50))
+    state.torn = True
+    for use in (lambda: state.save(tmp_path / "s"), lambda: state.rewind(9)):
+        with pytest.raises(InputError, match="interrupted call"):
+            use()
+    assert not list(tmp_path.iterdir())
+
+
+def test_states_of_others_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    taken_in(model(CAUSAL["order2"], seed=1), [50]).save(path)
+    with pytest.raises(InputError, match=r"s: a state of another model: .* toy-1, .* toy-0"):
+        model(CAUSAL["order2"]).load_state(path)
+    taken_in(model(CAUSAL["order2"]), [LENGTH]).save(path)
+    with pytest.raises(LimitError, match="max-memory"):
+        model(CAUSAL["order2"], max_memory=1 << 16).load_state(path)
+    # Equal fingerprints of unequal models: what does not fit is named.
+    with pytest.raises(InputError, match=r"s: state\.layers is a list of 2, must be a list of 1"):
+        model(CAUSAL["order1"]).load_state(path)
+    taken_in(model(CAUSAL["order3"]), [50]).save(path)
+    with pytest.raises(
+        InputError,
+        match=r"\[0\]\.tail\.rows is float32 of shape \[2, 80\], must be float32 \[2, 40\]",
+    ):
+        model(CAUSAL["order1"]).load_state(path)
+    with pytest.raises(InputError, match=r"state\.layers\[0\] has a tail"):
+        model(CAUSAL["long_conv"]).load_state(path)
