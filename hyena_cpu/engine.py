@@ -326,7 +326,7 @@ class Engine:
         if limit is not None and length > limit:
             raise LimitError(
                 f"the sequence has {length} tokens but {self.name} takes at most {limit}: "
-                "shorten it or score it in windows"
+                "shorten it or cut it into windows"
             )
         self._check_memory(
             length, batch, new=new, logits_rows=logits_rows, state=state, ahead=ahead

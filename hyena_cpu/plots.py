@@ -138,6 +138,10 @@ def deltas(path: Path, points: Iterable[tuple[str, int, float]]) -> None:
     panel = figure.subplots()
     panel.axhline(0, color="0.6", linewidth=0.8)
     _points(panel, records)
+    if len(records) == 1:
+        from matplotlib.ticker import MaxNLocator
+
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))  # positions are whole
     panel.set_ylabel("log-likelihood of the allele\nminus that of the reference, nats")
     _save(figure, path)
 
@@ -149,7 +153,9 @@ def _points(panel: Axes, records: Mapping[str, list[tuple[int, float]]]) -> None
         positions, values = np.array(found, np.float64).T
         shift = begin - positions.min() if len(records) > 1 else 0.0
         x = positions + shift
-        panel.scatter(x, values, s=8, color=COLORS[i % 2], linewidths=0, rasterized=many)
+        panel.scatter(
+            x, values, s=8 if many else 16, color=COLORS[i % 2], linewidths=0, rasterized=many
+        )
         middles.append((x.min() + x.max()) / 2)
         begin = x.max() + max(1.0, 0.02 * (x.max() - x.min()))
     if len(records) > 1:

@@ -58,7 +58,7 @@ def flag_pair(group: Any, *names: str, help: str, default: bool | None = None) -
 def add_model_options(parser: Parser, *, threads: bool = True, memory: bool = True) -> None:
     """-m, and what a command that computes can act on."""
     group = parser.add_argument_group("model")
-    help = "model folder, bundled name or hub id ORG/NAME (default: tiny-en, a model of English)"
+    help = "model folder, bundled name or hub id ORG/NAME (default: tiny-dna for DNA, else tiny-en)"
     group.add_argument("-m", "--model", help=help)
     group.add_argument("--revision", help="branch, tag or commit of a model of the hub")
     help = "models of the hub: from the cache alone"
@@ -180,13 +180,19 @@ def hub_options(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         raise UsageError(f"--{name.replace('_', '-')} {rest}") from None
 
 
+def default_model(args: argparse.Namespace) -> str:
+    """The bundled model for DNA where the input is DNA, else the one for text."""
+    dna = getattr(args, "fasta", None) is not None or hasattr(args, "reference")
+    return "tiny-dna" if dna else "tiny-en"
+
+
 def load_model(args: argparse.Namespace, on_progress: Callable[[int, int], None]) -> Model:
     """The model of -m with the compute options; logs what it is."""
     import hyena_cpu
 
     with hub_options(args) as options:
         model = hyena_cpu.load(
-            args.model,
+            default_model(args) if args.model is None else args.model,
             threads=getattr(args, "threads", None),
             max_memory=getattr(args, "max_memory", None),
             on_progress=on_progress,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,9 @@ def read_records(
         return read_fasta(source(args.fasta), strict=bool(args.strict), meter=meter)
     if args.strict is not None:
         raise UsageError("--strict acts on FASTA only")
+    given = args.text or args.prompt
+    if given is not None and os.path.isfile(given):
+        raise UsageError(f"{given} is a file: give it as --fasta {given}, or -f {given}")
     data, name = read_input(args, strip_newline=True)
     if data.startswith(b">"):
         raise InputError(f"{name} is FASTA, not a plain sequence: give it as --fasta FILE")

@@ -175,10 +175,13 @@ def _alone(model: Model, job: Job, setup: Setup, on_progress: OnProgress | None)
 
 
 def _row(job: Job, scores: list[Score]) -> Row:
-    """The row of a job; two strands become the mean of their sums."""
+    """The row of a job; of two strands the mean of their sums, and that over all their tokens."""
     if not scores:
         return job.row
-    score = scores[0]
-    if len(scores) == 2 and score.logprob_sum is not None and scores[1].logprob_sum is not None:
-        score = replace(score, logprob_sum=(score.logprob_sum + scores[1].logprob_sum) / 2)
+    score, *others = scores
+    for other in others:
+        if score.logprob_sum is not None and other.logprob_sum is not None:
+            total = score.logprob_sum + other.logprob_sum
+            pooled = total / (score.n_scored + other.n_scored)
+            score = replace(score, logprob_sum=total / 2, pooled_mean=pooled)
     return replace(job.row, score=score)

@@ -32,16 +32,20 @@ class Score:
     """Scores of one sequence. Every mean is None where `n_scored` is 0.
 
     `n_bytes` counts the bytes of text that the scored tokens stand for; bits_per_byte is
-    -logprob_sum / (ln 2 * n_bytes).
+    -logprob_sum / (ln 2 * n_bytes). `pooled_mean` is the mean over the tokens of both strands, of
+    which not always equally many are scored.
     """
 
     n_scored: int
     logprob_sum: float | None
     n_bytes: int
+    pooled_mean: float | None = None
 
     @property
     def logprob_mean(self) -> float | None:
         """Mean over the scored tokens."""
+        if self.pooled_mean is not None:
+            return self.pooled_mean
         return None if self.logprob_sum is None else self.logprob_sum / self.n_scored
 
     @property
