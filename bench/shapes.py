@@ -17,12 +17,7 @@ from hyena_cpu.config import (
 )
 from hyena_cpu.weights import Weights
 
-SIZES = {
-    "wide2": (256, 2),
-    "tiny": (128, 2),
-    "small": (256, 4),
-    "medium": (256, 8),
-}  # name: (D, layers)
+SIZES = {"tiny": (128, 2), "small": (256, 4), "medium": (256, 8)}  # name: (D, layers)
 
 
 def hyenadna(size: str, max_length: int) -> Weights:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .model import Model
     from .planner import Plan, plan
     from .state import State
+    from .weights import Weights
 
 __version__ = "0.1.0"
 
@@ -58,17 +60,25 @@ def load(
     *,
     family: str | None = None,
     modulation_shift: float | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+    cache_dir: str | Path | None = None,
     threads: int | None = None,
     max_memory: int | None = None,
     compat: Iterable[str] = (),
     on_progress: Progress | None = None,
 ) -> Model:
-    """Loads a model folder; None or a bundled name (`tiny-en`) loads a bundled model.
+    """Loads a model folder, a bundled model (`tiny-en`, or None) or a model of the hub.
 
     Args:
-        path: a native folder, or a Hugging Face or safari folder with safetensors weights.
+        path: a native folder, or a Hugging Face or safari folder with safetensors weights; a
+            bundled name; or an id of the Hugging Face hub, ORG/NAME, for which HyenaDNA has short
+            names (`hyena_cpu.hub.HYENADNA`). A folder comes before the hub.
         family: `native`, `hyenadna` or `safari`, where the files do not tell.
         modulation_shift: overrides the window shift that the family implies.
+        revision: branch, tag or commit of a model of the hub.
+        offline: take models of the hub from the local cache alone (as with HF_HUB_OFFLINE=1).
+        cache_dir: where models of the hub are kept, in the place of the usual cache.
         threads: None chooses from environment, CPU quota and cores. Never changes a result.
         max_memory: bytes a run may take beyond the weights; a larger one is a LimitError.
         compat: behaviours of the originals to bring back, e.g. `wrap_filter`.
@@ -76,17 +86,22 @@ def load(
             layers that is done, of the tokens in the call.
 
     Raises:
-        ModelError: the folder is missing, damaged, incomplete or of an unsupported kind.
+        ModelError: the folder is missing, damaged, incomplete or of an unsupported kind; there is
+            no such model on the hub, or it cannot be reached and the cache does not have it.
+        InputError: `revision` or `cache_dir` for a model that is not on the hub.
         NumericError: a weight is not finite.
     """
     from .model import Model
     from .threads import default_threads
     from .tokenizers import from_config
-    from .weights import load_folder
 
-    wanted = "tiny-en" if path is None else path
-    weights = load_folder(
-        BUNDLED.get(str(wanted), wanted), family=family, modulation_shift=modulation_shift
+    weights = read_weights(
+        path,
+        family=family,
+        modulation_shift=modulation_shift,
+        revision=revision,
+        offline=offline,
+        cache_dir=cache_dir,
     )
     tokenizer = None
     config = weights.config
@@ -100,6 +115,41 @@ def load(
         compat=compat,
         on_progress=on_progress,
     )
+
+
+def read_weights(
+    path: str | Path | None = None,
+    *,
+    family: str | None = None,
+    modulation_shift: float | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+    cache_dir: str | Path | None = None,
+    allow_nonfinite: bool = False,
+) -> Weights:
+    """The weights that `load` makes a model of; arguments and errors as there.
+
+    `allow_nonfinite` lets tensors with NaN or infinities pass.
+    """
+    from .hub import HYENADNA, hub_id, is_unknown_name, refuse_idle, snapshot
+    from .weights import load_folder
+
+    wanted = "tiny-en" if path is None else path
+    options: dict[str, Any] = {
+        "family": family,
+        "modulation_shift": modulation_shift,
+        "allow_nonfinite": allow_nonfinite,
+    }
+    repo = None if str(wanted) in BUNDLED else hub_id(wanted)
+    if repo is None:
+        refuse_idle(str(wanted), revision=revision, cache_dir=cache_dir)
+        if is_unknown_name(wanted) and wanted not in BUNDLED:
+            names = ", ".join([*BUNDLED, *HYENADNA])
+            raise ModelError(f"{wanted}: no such folder; names that need none: {names}")
+        return load_folder(BUNDLED.get(str(wanted), wanted), **options)
+    folder = snapshot(repo, revision=revision, cache_dir=cache_dir, offline=offline)
+    weights = load_folder(folder, name=repo, **options)
+    return replace(weights, notes=(f"{repo}: commit {folder.name}", *weights.notes))
 
 
 def build_info() -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Engine:
         unknown = sorted(self.compat - COMPAT)
         if unknown:
             raise InputError(f"compat {unknown[0]!r} is not known; known: {', '.join(COMPAT)}")
-        self.num_parameters = sum(t.size for t in tensors.values())
+        self.num_parameters = weights.num_parameters
         budget = SPECTRA_BUDGET if max_memory is None else min(SPECTRA_BUDGET, max_memory // 4)
         self.convolutions = Convolutions(budget, config.max_length)
         self._embedding = tensors["embedding.weight"]

@@ -70,6 +70,7 @@ def plan(
     states = sum(b.mixer.state_bytes(length) for b in model.blocks) * batch if state else 0
     return Plan(
         (
+            ("ids and positions", 12 * tokens),
             ("residual stream", 4 * config.d_model * tokens),
             *busiest,
             *_filters(model, new, length, state),

@@ -23,6 +23,7 @@ LANES = 16
 NEGLIGIBLE = 1e-30
 # A filter's network is kept between calls up to this part of the budget: a model has many filters.
 NETWORK_SHARE = 16
+SCRATCH_KEPT = 64 << 20  # bytes that kernels keep between calls beside what they work in
 BLOCK_BYTES = 64 << 20  # of taps and spectrum, when a transform is too large to be kept
 
 
@@ -154,11 +155,11 @@ class FilterBank:
             return row * reach, row * reach
         working = kernels.conv_scratch(size, seen, threads=threads) + 4 * size  # and its plan
         if row * size <= self._cache.budget // 2:
-            return row * size, max(2 * row * reach, working)
+            return row * size, max(2 * row * reach, working + min(working, SCRATCH_KEPT))
         groups = self._block(size)
         # Taps by channel and by tile, then those tiles beside their transform, then that in use.
         taps, spectrum = 4 * LANES * groups * reach, 4 * LANES * groups * size
-        return 0, max(2 * taps, taps + spectrum + working)
+        return 0, max(2 * taps, taps + spectrum + working) + min(working, SCRATCH_KEPT)
 
     def _block(self, size: int) -> int:
         """Groups whose filters are made at once where transforms of this size are not kept."""

@@ -67,7 +67,7 @@ def run(*args: Any, entry: tuple[str, ...] = ("-m", "hyena_cpu")) -> Any:
         [sys.executable, *entry, *map(str, args)],
         capture_output=True,
         cwd=PACKAGE_HOME,
-        env=environment(),
+        env=environment(HYENA_CPU_THREADS="1"),
         timeout=300,
     )
 
@@ -97,6 +97,12 @@ def test_positions_of_a_text(tmp_path: Path) -> None:
     assert [row[4] is None for row in rows] == [True, False, False, False]
     shown = fake({}, "score", "a\n", "--per-position").stdout.decode().splitlines()
     assert [line.split("\t")[3] for line in shown] == ["token", "a", "\\n"]
+
+
+def test_a_long_text_is_no_file_name(tmp_path: Path) -> None:
+    for text in ("a long story " * 500, str(CASES / "C025/variable_lengths.fa")):
+        done = fake({}, "score", text, "-o", str(tmp_path / "t"))
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_the_suffix_names_the_form_unless_it_is_given(tmp_path: Path) -> None:
@@ -222,7 +228,7 @@ def test_ctrl_c_from_outside(tmp_path: Path, folder: Path) -> None:
         [sys.executable, "-m", "hyena_cpu", *command],
         stderr=subprocess.PIPE,
         cwd=PACKAGE_HOME,
-        env=environment(),
+        env=environment(HYENA_CPU_THREADS="1"),
     ) as process:
         sidecar = tmp_path / "t.tsv.part.json"
         while not (sidecar.exists() and json.loads(sidecar.read_text())["records"]):

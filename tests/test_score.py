@@ -177,3 +177,76 @@ def test_columns_are_the_published_ones() -> None:
 def test_a_window_too_small_or_of_a_wrong_type(window: Any) -> None:
     with pytest.raises(InputError, match="window is"):
         score(FakeModel(), "hello", window=window)
+
+
+def test_short_records_are_scored_together_and_long_ones_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hyena_cpu.score.sums.GROUP_TOKENS", 20)
+    model = FakeModel(**DNA)
+    lengths = [5, 5, 9, 30, 0, 1, 18, 21, 2, 3]
+    records = [Record(i, f"r{i}", ("ACGTN" * 9)[:n]) for i, n in enumerate(lengths)]
+    told: list[tuple[int, int]] = []
+    table = list(
+        score_fasta(
+            model,
+            records,
+            Setup(),
+            DnaPolicy(),
+            on_progress=lambda done, total: told.append((done, total)),
+        )
+    )
+    assert [row.index for row in table] == list(range(10))
+    for row, record in zip(table, records, strict=True):
+        assert row.score == score(model, record.sequence)[0]
+    groups = [total for done, total in told if done == 0]
+    assert groups == [19, 30, 19, 21, 5]
+    assert told[-1] == (5, 5)
+    # Nothing is scored twice, and what was done before is not scored at all.
+    model = FakeModel(**DNA)
+    rest = list(score_fasta(model, records, Setup(), DnaPolicy(), skip=8))
+    assert rest == table[8:]
+    assert model.calls == ["each 2"]
+
+
+def test_groups_fall_back_to_single_records_to_name_the_one_at_fault() -> None:
+    class Small(FakeModel):
+        def token_logprobs_each(self, sequences: Any) -> Any:
+            if sum(map(len, sequences)) > 12:
+                raise LimitError("too much together")
+            return super().token_logprobs_each(sequences)
+
+        def token_logprobs(self, ids: Any) -> Any:
+            if len(ids) > 8:
+                raise LimitError("too long alone")
+            return super().token_logprobs(ids)
+
+    records = [Record(i, f"r{i}", "ACGTACGTACGT"[:n]) for i, n in enumerate([4, 10, 4, 8])]
+    table = list(score_fasta(Small(**DNA), records, Setup(), DnaPolicy()))
+    assert [row.status for row in table] == ["ok", "error: too long alone", "ok", "ok"]
+    poisoned = FakeModel(**DNA, poison=5)
+    rows = score_fasta(poisoned, records, Setup(), DnaPolicy())
+    assert next(rows).status == "ok"
+    with pytest.raises(NumericError, match=r"record 2 \('r1'\).*not finite"):
+        next(rows)
+
+
+def test_rows_before_a_damaged_place_come_out() -> None:
+    def damaged() -> Any:
+        yield Record(0, "a", "ACGT")
+        yield Record(1, "b", "ACG")
+        raise InputError("x.fa: cannot be read to its end")
+
+    rows = score_fasta(FakeModel(**DNA), damaged(), Setup(), DnaPolicy())
+    assert [next(rows).id, next(rows).id] == ["a", "b"]
+    with pytest.raises(InputError, match="cannot be read to its end"):
+        next(rows)
+
+
+def test_many_texts_are_scored_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyena_cpu.score.sums.GROUP_TOKENS", 10)
+    model = FakeModel()
+    texts = ["hello", "", "x", "four", "a long one of many letters", "end"]
+    together = score(model, texts)
+    assert model.calls == ["each 2", "each 1", "each 1"]  # one of "" and "x" has nothing to score
+    assert together == [score(model, text)[0] for text in texts]

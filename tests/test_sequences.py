@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyena_cpu.errors import InputError
-from hyena_cpu.sequences import DnaPolicy, clean, read_bytes, read_fasta, reverse_complement
+from hyena_cpu.sequences import (
+    DnaPolicy,
+    clean,
+    fasta,
+    letters,
+    read_bytes,
+    read_fasta,
+    reverse_complement,
+)
 
 CASES = Path(__file__).parent / "cases"
 
@@ -136,6 +144,72 @@ def test_repeated_ids_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert len(entries("C102/dup_ids.fa")) == 3
     assert "record 2 ('s1') repeats the id" in caplog.text
+
+
+def test_repeats_are_found_among_many_ids(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids are packed away in between; every repeat counts, the first ten are listed."""
+    monkeypatch.setattr(fasta, "RECENT", 7)
+    logging.getLogger("hyena_cpu").propagate = True
+    text = "".join(f">r{i}\nA\n" for i in [*range(400), 3, 399, *range(100, 120)])
+    with caplog.at_level(logging.WARNING):
+        assert len(list(read_fasta(io.BytesIO(text.encode())))) == 422
+    assert len(caplog.messages) == 10
+    assert "record 401 ('r3') repeats" in caplog.messages[0]
+    assert "record 402 ('r399') repeats" in caplog.messages[1]
+    assert caplog.messages[9].endswith("further repeats are not listed")
+    for strict in (list(range(100)) * 2, [*range(50), 49]):
+        text = "".join(f">r{i}\nA\n" for i in strict)
+        with pytest.raises(InputError, match="repeats the id"):
+            list(read_fasta(io.BytesIO(text.encode()), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (";made by x\n;\n>a\nAC\nGT\n", [("a", "ACGT")]),
+        (">a\nAC\n;not this\nGT\n; nor this\n>b\nTT\n", [("a", "ACGT"), ("b", "TT")]),
+        ("#comment\n>a\nAC\n#x\nGT\n", [("a", "ACGT")]),
+        (">a ;no comment\nAC\n", [("a", "AC")]),
+        (">a\n;\n", [("a", "")]),
+    ],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_comments_are_no_part_of_a_sequence(text: str, expected: Any, pack: Any) -> None:
+    stream = io.BytesIO(pack(text.encode()))
+    assert [(r.id, r.sequence) for r in read_fasta(stream)] == expected
+
+
+def test_a_semicolon_within_a_line_is_no_comment() -> None:
+    (record,) = read_fasta(io.BytesIO(b">a\nAC;GT\n"))
+    with pytest.raises(InputError, match="';' at position 3"):
+        clean(record.sequence, DnaPolicy())
+
+
+@pytest.mark.parametrize(
+    ("sequence", "protein"),
+    [
+        ("MKTAYIAKQRQISFVKSHFSRQ", True),
+        ("mktayiakqr*", True),
+        ("ACGTACGTIACGT", False),  # a slip of the finger
+        ("MKTAY-IAKQR", False),
+        ("ACGT1ACGT", False),
+    ],
+)
+def test_protein_is_called_protein(sequence: str, protein: bool) -> None:
+    with pytest.raises(InputError) as caught:
+        clean(sequence, DnaPolicy())
+    assert str(caught.value).endswith("looks like protein") == protein
+
+
+def test_a_stray_letter_is_found_far_into_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "PIECE", 10)
+    for at in (0, 9, 10, 37, 54):
+        sequence = "A" * at + "?" + "C" * (54 - at)
+        with pytest.raises(InputError, match=rf"'\?' at position {at + 1} is no"):
+            clean(sequence, DnaPolicy())
+    assert clean("acgtN" * 11, DnaPolicy()).n_case_folded == 44
 
 
 @pytest.mark.parametrize(

@@ -304,6 +304,18 @@ def test_missing_values_and_awkward_texts(tmp_path: Path) -> None:
         table.write({"index": [None], "id": ["a"], "x": [1.0]})
 
 
+def test_a_tsv_is_the_same_with_and_without_missing_values(tmp_path: Path) -> None:
+    data = {"index": [1, -5], "id": ["%d", "é %"], "x": np.array([1 / 3, -2e-17])}
+    holed = {"index": [1, 7, -5], "id": ["%d", "x", "é %"], "x": [1 / 3, None, -2e-17]}
+    lines = []
+    for name, record in (("plain", data), ("holed", holed)):
+        with TableWriter(tmp_path / name, "tsv", TYPES) as table:
+            table.write(record)
+        lines.append((tmp_path / name).read_text().splitlines())
+    assert lines[0] == [line for line in lines[1] if not line.startswith("7")]
+    assert lines[0][1] == "1\t%d\t0.3333333333"
+
+
 def test_json_has_no_infinite_numbers(tmp_path: Path) -> None:
     with (
         pytest.raises(NumericError, match="no infinite numbers"),

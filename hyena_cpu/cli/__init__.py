@@ -14,8 +14,10 @@ COMMANDS = {
     "generate": "continue a prompt",
     "score": "how likely a model finds texts or sequences: a table",
     "embed": "vectors of texts or sequences: npy, npz, parquet or a table",
+    "variants": "what a model says of alleles against a reference: a table",
     "tokenize": "show the tokens of a text",
     "info": "what a model is and how it will be computed",
+    "verify": "whether a model is computed as it should be: a table",
     "convert": "write a model folder from another program's checkpoint",
 }
 

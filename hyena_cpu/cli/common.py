@@ -58,7 +58,13 @@ def flag_pair(group: Any, *names: str, help: str, default: bool | None = None) -
 def add_model_options(parser: Parser, *, threads: bool = True, memory: bool = True) -> None:
     """-m, and what a command that computes can act on."""
     group = parser.add_argument_group("model")
-    group.add_argument("-m", "--model", help="model folder or bundled name (default: bundled)")
+    help = "model folder, bundled name or hub id ORG/NAME (default: bundled)"
+    group.add_argument("-m", "--model", help=help)
+    group.add_argument("--revision", help="branch, tag or commit of a model of the hub")
+    help = "models of the hub: from the cache alone"
+    group.add_argument("--offline", action="store_true", help=help)
+    help = "where models of the hub are kept (default: HF_HUB_CACHE)"
+    group.add_argument("--cache-dir", type=Path, metavar="FOLDER", help=help)
     if threads:
         help = "threads (default: see docs/threads)"
         group.add_argument("-t", "--threads", type=whole(1, MOST_THREADS), metavar="N", help=help)
@@ -157,16 +163,35 @@ def usage_errors(args: argparse.Namespace) -> Iterator[None]:
         raise UsageError(f"{option} {rest}") from None
 
 
+@contextmanager
+def hub_options(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Arguments for loading from the hub; one that cannot act becomes a UsageError."""
+    from ..hub import IdleOptionError
+
+    shown = sys.stderr.isatty() if args.progress is None else args.progress
+    if args.quiet or not shown:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # both are read when hub.py imports it
+    if not args.verbose:
+        os.environ.setdefault("HF_HUB_VERBOSITY", "error")
+    try:
+        yield {"revision": args.revision, "offline": args.offline, "cache_dir": args.cache_dir}
+    except IdleOptionError as error:
+        name, _, rest = str(error).partition(" ")
+        raise UsageError(f"--{name.replace('_', '-')} {rest}") from None
+
+
 def load_model(args: argparse.Namespace, on_progress: Callable[[int, int], None]) -> Model:
     """The model of -m with the compute options; logs what it is."""
     import hyena_cpu
 
-    model = hyena_cpu.load(
-        args.model,
-        threads=getattr(args, "threads", None),
-        max_memory=getattr(args, "max_memory", None),
-        on_progress=on_progress,
-    )
+    with hub_options(args) as options:
+        model = hyena_cpu.load(
+            args.model,
+            threads=getattr(args, "threads", None),
+            max_memory=getattr(args, "max_memory", None),
+            on_progress=on_progress,
+            **options,
+        )
     for note in model.notes:
         log.info("%s", note)
     log.info("model %s, %s", model.name, model.numerics)

@@ -19,6 +19,7 @@ from .common import (
 from .output import Output, to_json
 
 if TYPE_CHECKING:
+    from ..config import ModelConfig
     from ..model import Model
 
 
@@ -55,12 +56,16 @@ def _facts(model: Model, threads: int | None) -> dict[str, Any]:
     return {
         "version": version(),
         "model": model.name,
+        "folder": str(model.folder),
+        "fingerprint": model.fingerprint,
         "family": config.family,
         "parameters": model.num_parameters,
         "d_model": config.d_model,
         "vocab_size": config.vocab_size,
         "logits_width": config.logits_width,
         "max_length": model.max_length,
+        "head": _head(config),
+        "filters": _filters(config),
         "layers": [_layer(layer) for layer in config.layers],
         "tokenizer": None if config.tokenizer is None else config.tokenizer.kind,
         "special_tokens": dataclasses.asdict(config.special_tokens),
@@ -71,6 +76,34 @@ def _facts(model: Model, threads: int | None) -> dict[str, Any]:
         "sampling_order": FILTER_ORDER,
         "notes": list(model.notes),
     }
+
+
+def _head(config: ModelConfig) -> dict[str, Any]:
+    """What comes after the last norm."""
+    if config.classifier is not None:
+        return {
+            "kind": "classifier",
+            "labels": config.classifier.labels,
+            "pool": config.classifier.pool,
+        }
+    return {"kind": "language model", "tied": config.tie_embeddings}
+
+
+def _filters(config: ModelConfig) -> list[dict[str, Any]]:
+    """Every sort of long filter in the model: its taps (l_max of HyenaDNA) and window shift."""
+    sorts: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for i, layer in enumerate(config.layers):
+        filter = getattr(layer.mixer, "filter", None)
+        if filter is None:
+            continue
+        windowed = filter.kind == "implicit" and filter.modulate
+        row = {
+            "kind": filter.kind,
+            "taps": filter.taps,
+            "modulation_shift": filter.shift if windowed else None,
+        }
+        sorts.setdefault(tuple(row.values()), {"layers": [], **row})["layers"].append(i)
+    return list(sorts.values())
 
 
 def _layer(layer: Any) -> dict[str, Any]:
@@ -88,6 +121,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
 def _text(name: str, value: Any) -> str:
     if name == "layers":
         return ", ".join(layer["mixer"]["kind"] for layer in value)
+    if name == "filters":
+        return "; ".join(map(_filter_text, value)) or "none"
     if name == "threads":
         return f"{value['count']} ({value['reason']})"
     if isinstance(value, dict) and value:
@@ -95,3 +130,9 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     return "none" if value in (None, {}) else str(value)
+
+
+def _filter_text(row: dict[str, Any]) -> str:
+    shift = row["modulation_shift"]
+    text = f"{row['kind']} of {row['taps']} taps"
+    return text if shift is None else f"{text}, modulation shift {shift}"

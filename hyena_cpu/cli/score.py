@@ -22,11 +22,13 @@ from .common import (
     usage_errors,
     whole,
 )
+from .pictures import add_plot_option, plot_path
 from .records import add_sequence_options, dna_policy, read_records
 from .tables import add_table_options, open_table, table_form, table_settings
 
 if TYPE_CHECKING:
     from ..model import Model
+    from ..plots import Entropies
     from ..score import Part, Row, Setup, Strand
     from ..tables import TableWriter
 
@@ -53,6 +55,7 @@ def parser() -> Parser:
     how.add_argument("--style", metavar="NAME", help="style token before every window")
     add_model_options(p)
     add_table_options(p)
+    add_plot_option(p, "the entropy along sequences of DNA, with --per-position")
     add_log_options(p)
     return p
 
@@ -61,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command. 4 if a record could not be scored; its row says why."""
     exactly_one(args, "text", "prompt", "file", "fasta")
     table_form(args)
+    if plot_path(args) is not None and not args.per_position:
+        raise UsageError("--plot draws what --per-position computes: give both")
     with Progress("loading", enabled=args.progress) as progress:
         model = load_model(args, progress.update)
     model.on_progress = None
@@ -78,6 +83,8 @@ def _score_text(args: argparse.Namespace, model: Model) -> int:
     given = [name for name in DNA_OPTIONS if getattr(args, name) is not None]
     if given:
         raise UsageError(f"--{given[0]} acts on DNA only: give --fasta or a model for DNA")
+    if args.plot is not None:
+        raise UsageError("--plot draws sequences of DNA only: give --fasta or a model for DNA")
     data, name = read_input(args, strip_newline=False)
     setup = _setup(args, model)
     settings = table_settings(args, model, *INPUT, *SCORING)
@@ -97,9 +104,11 @@ def _score_text(args: argparse.Namespace, model: Model) -> int:
 
 def _score_records(args: argparse.Namespace, model: Model) -> int:
     """Scores records of DNA; how many failed."""
+    from ..plots import Entropies
     from ..score import BASE_COLUMNS, COLUMNS, base_parts, one_per_letter, score_fasta
     from ..sequences import Meter
 
+    entropies = None if args.plot is None else Entropies()
     meter = Meter()
     share = (lambda: meter.share) if args.fasta is not None else (lambda: 1.0)
     records = read_records(args, model, meter)
@@ -120,10 +129,13 @@ def _score_records(args: argparse.Namespace, model: Model) -> int:
         given = model, records, setup, policy, strand
         skip, report = table.done, watch.scored
         if args.per_position:
-            _write_parts(table, base_parts(*given, skip=skip, on_progress=report))
+            parts = base_parts(*given, skip=skip, on_progress=report)
+            _write_parts(table, parts, entropies)
         else:
             _write_rows(table, score_fasta(*given, skip=skip, on_progress=report))
-        return table.failed
+    if entropies is not None:
+        entropies.draw(args.plot)
+    return table.failed
 
 
 def _setup(args: argparse.Namespace, model: Model) -> Setup:
@@ -143,10 +155,15 @@ def _write_rows(table: TableWriter, rows: Iterator[Row]) -> None:
         table.write(named, failed=row.status != "ok")
 
 
-def _write_parts(table: TableWriter, parts: Iterator[Part]) -> None:
+def _write_parts(
+    table: TableWriter, parts: Iterator[Part], entropies: Entropies | None = None
+) -> None:
+    """Writes the rows; adds what is to be drawn to `entropies`."""
     shown = 0
     for part in parts:
         table.write(part.columns, last=part.last, failed=part.problem is not None)
+        if entropies is not None:
+            entropies.add(part.columns)
         if part.problem is not None and shown < SHOWN_FAILURES:
             log.error("%s", part.problem)
             shown += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from .common import Parser, UsageError, flag_pair, output_format
 
 if TYPE_CHECKING:
     from ..model import Model
+
+TEXTS = ("text", "prompt")  # options that are no file, whatever they say
 
 
 def add_table_options(parser: Parser) -> None:
@@ -60,6 +63,6 @@ def table_settings(args: argparse.Namespace, model: Model, *names: str) -> dict[
         value = getattr(args, name)
         if value is not None:
             settings[name] = str(value) if isinstance(value, Path) else value
-        if name in ("file", "fasta") and value is not None and Path(value).is_file():
-            settings[f"bytes of {name}"] = Path(value).stat().st_size
+        if isinstance(value, str | Path) and name not in TEXTS and os.path.isfile(value):
+            settings[f"bytes of {name}"] = os.stat(value).st_size
     return settings

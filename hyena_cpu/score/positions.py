@@ -24,6 +24,7 @@ from .windows import (
     Setup,
     Tokens,
     among_four,
+    first_scored,
     four_ids,
     four_of,
     predictions,
@@ -161,9 +162,8 @@ def _all_positions(
     model: Model, tokens: Tokens, setup: Setup
 ) -> Iterator[tuple[int, Ids, NDArray[np.float64] | None]]:
     """(position of the first, ids [n], log-probabilities [n, V]); None for a token not scored."""
-    places = windows(model, len(tokens), setup)
-    first = places[0].begin if places else len(tokens)
-    for window in places:
+    first = min(first_scored(model, setup), len(tokens))
+    for window in windows(model, len(tokens), setup):
         at = window.begin
         for ids, rows in predictions(model, tokens, window, setup):
             if first:  # only now: the model may refuse the length

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import HyenaError, NumericError
-from ..tokenizers.dna import add_special
+from ..tokenizers.dna import SPECIAL, add_special
 from .windows import Ids, Setup, Tokens, seen, token_logprobs, windows
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def score_each(model: Model, sequences: Sequence[Tokens], setup: Setup) -> list[
     scores: list[Score | None] = [None] * len(sequences)
     single = []  # (which, window, what the model is given)
     for i, tokens in enumerate(sequences):
-        places = windows(model, len(tokens), setup)
+        places = list(islice(windows(model, len(tokens), setup), 2))
         if len(places) == 1:
             single.append((i, places[0], seen(model, tokens, places[0], setup)))
         else:
@@ -141,4 +142,8 @@ def _sum(model: Model, logprobs: NDArray[np.float64]) -> float:
 
 def _bytes(model: Model, ids: Ids) -> int:
     """Bytes of text that tokens stand for."""
-    return 0 if model.config.tokenizer is None else len(model.tokenizer.decode_bytes(ids))
+    if model.config.tokenizer is None:
+        return 0
+    if model.tokenizer.kind == "dna" and len(ids) and ids.min() >= len(SPECIAL):
+        return len(ids)
+    return len(model.tokenizer.decode_bytes(ids))

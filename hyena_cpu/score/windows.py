@@ -141,7 +141,12 @@ def prefix(model: Model, setup: Setup) -> Ids:
     return np.array(prefix_ids(model, setup.bos, setup.style), np.int32)
 
 
-def windows(model: Model, length: int, setup: Setup) -> list[Window]:
+def first_scored(model: Model, setup: Setup) -> int:
+    """The first token that is scored: 0 if anything stands before it, else 1."""
+    return 0 if len(prefix(model, setup)) else 1
+
+
+def windows(model: Model, length: int, setup: Setup) -> Iterator[Window]:
     """The windows that score `length` tokens, every one exactly once but an unscored first.
 
     They begin `stride` scored tokens apart, each with an empty state; the last one is shorter.
@@ -149,10 +154,9 @@ def windows(model: Model, length: int, setup: Setup) -> list[Window]:
     before = len(prefix(model, setup))
     window = setup.window or model.max_length or max(length + before, 2)
     stride = setup.stride or window - max(before, 1)
-    return [
-        Window(max(begin + stride - (window - before), 0), begin, min(begin + stride, length))
-        for begin in range(0 if before else 1, length, stride)
-    ]
+    for begin in range(first_scored(model, setup), length, stride):
+        start = max(begin + stride - (window - before), 0)
+        yield Window(start, begin, min(begin + stride, length))
 
 
 def seen(model: Model, tokens: Tokens, window: Window, setup: Setup) -> Ids:

@@ -1,8 +1,8 @@
 """FASTA and plain-text sequence files, one record at a time.
 
 FASTA is parsed by dnaio; gzip (several members and bgzip included) is recognised by its first
-bytes, never by the file name. Of a file, only the record at hand is in memory, at about four
-bytes a base, and eight bytes for every id so far.
+bytes, never by the file name. Of a file, only the record at hand is in memory, at four bytes a base
+(eight for a moment, while its letters are looked at), and eight bytes for every id so far.
 """
 
 from __future__ import annotations

@@ -54,21 +54,20 @@ def clean(sequence: str, policy: DnaPolicy) -> Dna:
     counts = np.zeros(256, np.int64)
     for piece in _pieces(data):
         counts += np.bincount(piece, minlength=256)
-    _refuse(data, counts, _both_cases(IUPAC), "is no nucleotide code", inverted=True)
+    _refuse(data, counts, ~_IS_CODE, "is no nucleotide code")
     if policy.ambiguous == "error":
-        _refuse(data, counts, _both_cases(AMBIGUOUS), "is an ambiguity code")
+        _refuse(data, counts, _IS_AMBIGUOUS, "is an ambiguity code")
     if policy.rna == "error":
-        _refuse(data, counts, b"Uu", "is an RNA letter")
+        _refuse(data, counts, _IS_RNA, "is an RNA letter")
     folded = 0
     if policy.case == "upper":
         folded = int(counts[ord("a") : ord("z") + 1].sum())
         data = data.upper()
     if policy.rna == "convert":
-        data = data.translate(bytes.maketrans(b"Uu", b"Tt"))
+        data = data.translate(_RNA_TO_DNA)
     if policy.ambiguous == "n":
-        n = len(AMBIGUOUS)
-        data = data.translate(bytes.maketrans(_both_cases(AMBIGUOUS), b"N" * n + b"n" * n))
-    return Dna(data.decode("ascii"), folded, int(counts[list(_both_cases(AMBIGUOUS))].sum()))
+        data = data.translate(_AMBIGUOUS_TO_N)
+    return Dna(data.decode("ascii"), folded, int(counts[_IS_AMBIGUOUS].sum()))
 
 
 def reverse_complement(sequence: str) -> str:
@@ -83,6 +82,22 @@ def _both_cases(letters: str) -> bytes:
     return (letters + letters.lower()).encode()
 
 
+def _table(letters: bytes) -> NDArray[np.bool_]:
+    """For every byte, whether it is one of these."""
+    table = np.zeros(256, bool)
+    table[list(letters)] = True
+    return table
+
+
+_IS_CODE = _table(_both_cases(IUPAC))
+_IS_AMBIGUOUS = _table(_both_cases(AMBIGUOUS))
+_IS_RNA = _table(b"Uu")
+_IS_BASE = _table(_both_cases("ACGTUN"))
+_IS_AMINO = _table(_both_cases(AMINO))
+_RNA_TO_DNA = bytes.maketrans(b"Uu", b"Tt")
+_AMBIGUOUS_TO_N = bytes.maketrans(_both_cases(AMBIGUOUS), b"N" * 11 + b"n" * 11)
+
+
 def _pieces(data: bytes) -> Iterator[NDArray[np.uint8]]:
     """The letters in pieces: numpy takes eight bytes a letter to count or look them up."""
     letters = np.frombuffer(data, np.uint8)
@@ -90,18 +105,8 @@ def _pieces(data: bytes) -> Iterator[NDArray[np.uint8]]:
         yield letters[begin : begin + PIECE]
 
 
-def _refuse(
-    data: bytes,
-    counts: NDArray[np.int64],
-    letters: bytes,
-    why: str,
-    *,
-    inverted: bool = False,
-) -> None:
-    """InputError for the first byte of `data` that is (inverted: is not) one of `letters`."""
-    refused = np.zeros(256, bool)
-    refused[list(letters)] = True
-    refused ^= inverted
+def _refuse(data: bytes, counts: NDArray[np.int64], refused: NDArray[np.bool_], why: str) -> None:
+    """InputError for the first byte of `data` that is refused."""
     if not counts[refused].any():
         return
     before = 0
@@ -111,13 +116,15 @@ def _refuse(
             before += int(hits.argmax())
             break
         before += len(piece)
-    kind = ": the sequence looks like protein" if inverted and _protein(counts) else ""
+    kind = ": the sequence looks like protein" if _protein(counts) else ""
     raise InputError(f"{chr(data[before])!r} at position {before + 1} {why}{kind}")
 
 
 def _protein(counts: NDArray[np.int64]) -> bool:
-    """Whether all letters are amino acids, and many of them no bases."""
-    amino = int(counts[list(_both_cases(AMINO.rstrip("*")) + b"*")].sum())
-    bases = int(counts[list(_both_cases("ACGTUN"))].sum())
+    """Whether all letters are amino acids, some of them nothing else, and many no bases."""
     total = int(counts.sum())
-    return amino == total and total - bases > PROTEIN_SHARE * total
+    return (
+        int(counts[_IS_AMINO].sum()) == total
+        and bool(counts[_IS_AMINO & ~_IS_CODE].any())
+        and total - int(counts[_IS_BASE].sum()) > PROTEIN_SHARE * total
+    )

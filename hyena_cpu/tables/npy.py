@@ -28,8 +28,8 @@ class NpySink:
         )
         if more:
             raise ValueError(f"npy has one column of vectors, not also {more}")
-        names = [name for name in types if name != self._name]
-        self._ids = Ids(target, names, there) if names else None
+        others = {name: kind for name, kind in types.items() if name != self._name}
+        self._ids = Ids(target, others, there) if others else None
         self._descriptor: int | None = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
         start = header(0, self._width)
         self._at = there.size or len(start)
@@ -94,12 +94,12 @@ class NpySink:
 class Ids:
     """The columns beside a matrix, in a tsv that goes with it."""
 
-    def __init__(self, target: Path, names: list[str], there: Whole) -> None:
-        self._names = names
+    def __init__(self, target: Path, types: Types, there: Whole) -> None:
+        self._names = list(types)
         self._target = target.with_suffix(".ids.tsv")
         self._part = self._target.with_name(self._target.name + ".part")
         at = replace(there, size=_lines_end(self._part, there.records + 1) if there.records else 0)
-        self._sink = FileSink(self._part, self._target, Lines("tsv", names), at)
+        self._sink = FileSink(self._part, self._target, Lines("tsv", types), at)
 
     @property
     def end(self) -> Whole:

@@ -38,7 +38,7 @@ class _End:
 
 
 class _Spool:
-    """One column in an unnamed file: numbers as they are, texts as JSON strings, a line each."""
+    """One column in an unnamed file: numbers as they are, texts as JSON, a line for each piece."""
 
     def __init__(self, kind: Kind, folder: Path) -> None:
         self.kind = kind
@@ -50,7 +50,7 @@ class _Spool:
         rows, width = len(column), self.end.width
         if self.kind is str:
             texts = ["" if value is None else str(value) for value in cells(column)]
-            data = "".join(json.dumps(text) + "\n" for text in texts).encode()
+            data = f"{json.dumps(texts)}\n".encode()
             width = max([width, *map(len, texts)])
         else:
             data = _numbers(column, self.kind).tobytes()
@@ -63,12 +63,20 @@ class _Spool:
         """The column up to `end`, in pieces."""
         self._file.flush()
         self._file.seek(0)
+        if self.kind is str:
+            yield from self._texts(end)
+            return
         for n in _pieces(end.rows, self.row):
-            if self.kind is str:
-                texts = [json.loads(self._file.readline()) for _ in range(n)]
-                yield np.array(texts, f"<U{end.width}")
-            else:
-                yield _array(self._file, n, self.row, _dtype(self.kind))
+            yield _array(self._file, n, self.row, _dtype(self.kind))
+
+    def _texts(self, end: _End) -> Iterator[NDArray[Any]]:
+        left = end.rows
+        while left:
+            texts: list[str] = []
+            while len(texts) < min(PIECE, left):
+                texts += json.loads(self._file.readline())
+            yield np.array(texts, f"<U{end.width}")
+            left -= len(texts)
 
     def dtype(self, end: _End) -> np.dtype[Any]:
         return np.dtype(f"<U{end.width}") if self.kind is str else _dtype(self.kind)

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import config_json
-from ..config import FilterConfig, HyenaConfig, MixerConfig, ModelConfig, TokenizerConfig
+from ..config import MixerConfig, ModelConfig, TokenizerConfig
 from ..errors import ModelError
 from . import hyenadna, native, safari, safetensors, torch_pickle
 from .foreign import Source
 from .naming import Array, is_training_leftover
 from .native import save_folder
 from .shards import INDEX, read_folder
+from .shift import shift_note, windowed, with_shift
 
 __all__ = [
     "Weights",
@@ -63,6 +64,11 @@ class Weights:
     notes: tuple[str, ...]  # one sentence each: what was chosen, rebuilt or ignored
     fingerprint: str  # of config and tensors; equal for equal models
 
+    @property
+    def num_parameters(self) -> int:
+        """Trained numbers: see `native.parameter_count`."""
+        return native.parameter_count(self.config, self.tensors)
+
 
 def load_folder(
     path: str | bytes | Path,
@@ -70,6 +76,7 @@ def load_folder(
     family: str | None = None,
     modulation_shift: float | None = None,
     allow_nonfinite: bool = False,
+    name: str = "",
 ) -> Weights:
     """Reads a model folder.
 
@@ -78,6 +85,7 @@ def load_folder(
         family: native, hyenadna or safari; found from config.json if None.
         modulation_shift: replaces the shift of every filter window.
         allow_nonfinite: let tensors with NaN or infinities pass.
+        name: what to call a model that has no name of its own; that of the folder if empty.
 
     Returns:
         Config, float32 tensors under native names, notes on every choice made.
@@ -92,7 +100,7 @@ def load_folder(
             wrong = "a file, not a folder" if folder.exists() else "no such folder"
             raise ModelError(f"{folder}: {wrong}")
         return _load_folder(
-            folder, folder / "config.json", family, modulation_shift, allow_nonfinite
+            folder, folder / "config.json", family, modulation_shift, allow_nonfinite, name
         )
     except OSError as error:
         raise ModelError(f"{folder}: cannot be read: {error.strerror}") from error
@@ -211,12 +219,12 @@ def _weights(
     if not isinstance(data, dict):
         raise ModelError(f"{source.config}: must be a JSON object, got {type(data).__name__}")
     config, tensors, notes = FAMILIES[family](data, stored, source)
-    if source.modulation_shift is not None and not _windowed(config):
+    if source.modulation_shift is not None and not windowed(config):
         raise ModelError(f"{source.config}: modulation_shift: the filters have no window to shift")
     if family == "native":
-        config = _with_shift(config, source.modulation_shift)
+        config = with_shift(config, source.modulation_shift)
     else:
-        notes.insert(0, f"{source.config}: read as {family}{_shift_note(config)}")
+        notes.insert(0, f"{source.config}: read as {family}{shift_note(config)}")
     if config.tokenizer is None and (folder / "tokenizer.json").is_file():
         config = dataclasses.replace(config, tokenizer=TokenizerConfig("hf", "tokenizer.json"))
     config = dataclasses.replace(config, name=config.name or name or folder.resolve().name)
@@ -235,29 +243,6 @@ def _generation(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ModelError(f"{path}: must be a JSON object, got {type(data).__name__}")
     return data
-
-
-def _windowed(config: ModelConfig) -> list[FilterConfig]:
-    filters = [x.mixer.filter for x in config.layers if isinstance(x.mixer, HyenaConfig)]
-    return [f for f in filters if f.kind == "implicit" and f.modulate]
-
-
-def _shift_note(config: ModelConfig) -> str:
-    shifts = {f.shift for f in _windowed(config)}
-    return f", window shift {shifts.pop()}" if shifts else ""
-
-
-def _with_shift(config: ModelConfig, shift: float | None) -> ModelConfig:
-    if shift is None:
-        return config
-    layers = []
-    for layer in config.layers:
-        if isinstance(layer.mixer, HyenaConfig) and layer.mixer.filter.kind == "implicit":
-            filter = dataclasses.replace(layer.mixer.filter, shift=shift)
-            mixer = dataclasses.replace(layer.mixer, filter=filter)
-            layer = dataclasses.replace(layer, mixer=mixer)
-        layers.append(layer)
-    return dataclasses.replace(config, layers=tuple(layers))
 
 
 def _read_safe(path: Path) -> dict[str, Array]:

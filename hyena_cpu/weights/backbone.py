@@ -5,6 +5,7 @@ The tables are in docs/formats.md.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -74,6 +75,20 @@ def check_layer_count(layers: int, stored: Mapping[str, Array], where: str) -> N
         raise ModelError(f"{where}: n_layer is {layers} but the file has {max(found) + 1} layers")
     if layers > len(stored):
         raise ModelError(f"{where}: n_layer is {layers} but the file has no layers")
+
+
+def check_grid_length(taps: int, key: str, stored: Mapping[str, Array], where: str) -> None:
+    """Compares l_max, which config key `key` gives, with the stored grids z.
+
+    Raises:
+        ModelError: a grid has another length, so config and weights are of two checkpoints.
+    """
+    for name, z in stored.items():
+        if name.endswith("filter_fn.pos_emb.z") and z.ndim == 3 and z.shape[1] != taps:
+            raise ModelError(
+                f"{where}: {key} is {taps} but the grid {name} was made for {z.shape[1]}: "
+                "the configuration is of another checkpoint"
+            )
 
 
 def unused_keys(prefix: str, mixer: MixerConfig) -> list[str]:
@@ -167,8 +182,9 @@ def linspace(start: float, end: float, count: int) -> Array:
     return np.where(i < count // 2, up, down).astype(np.float32)
 
 
+@functools.lru_cache(maxsize=1)  # all layers of a model share one grid, 20 MB at a million taps
 def positional_features(L: int, E: int) -> Array:
-    """z [L, E] in float32: time, then cosines, then minus sines.
+    """z [L, E] in float32, not to be written to: time, then cosines, then minus sines.
 
     Source: the positional embedding of the published HyenaDNA code (arXiv 2306.15794).
     """
@@ -176,6 +192,7 @@ def positional_features(L: int, E: int) -> Array:
     angle = np.float32(2 * math.pi) * linspace(0, L - 1, L) / np.float32(L)
     turns = bands * angle[:, None]
     z: Array = np.concatenate([linspace(0, 1, L)[:, None], np.cos(turns), -np.sin(turns)], axis=1)
+    z.flags.writeable = False
     return z
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ModelError
+
+log = logging.getLogger(__name__)
+
+# Keys that ask for other numbers than float32 while computing (quantised or 8-bit inference).
+_NUMBER_FORMAT = re.compile(r"fp8|fp4|float8|int8|int4|quantiz", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,12 @@ class Keys:
     def finish(self) -> None:
         """Notes the keys nobody asked for."""
         unread = [name for name in self.data if name not in self.read]
+        formats = [name for name in unread if _NUMBER_FORMAT.search(name) and self.data[name]]
+        if formats:
+            note = f"{self.where}: {', '.join(formats)}: computed in float32 all the same"
+            log.warning("%s", note)  # the answer can differ from that of the original
+            self.notes.append(note)
+        unread = [name for name in unread if name not in formats]
         if unread:
             self.notes.append(f"{self.where}: keys without effect here: {', '.join(unread)}")
 

@@ -105,6 +105,7 @@ def _port(
         raise ModelError(f"{keys.where}: emb_dim is {E}, must be odd and at least 3")
     if not keys.flag("use_bias", True):
         keys.notes.append(f"{keys.where}: use_bias is stored but the port always adds the skip")
+    backbone.check_grid_length(taps, "max_seq_len", stored, keys.where)
     shift = keys.number("modulation_shift", SHIFT)
     filter = FilterConfig(
         "implicit",

@@ -83,7 +83,8 @@ def _check_names(
     known = {key for tensor in tensors for key in tensor.keys}
     extra = sorted(set(stored) - known - set(ignorable))
     if missing:
-        raise ModelError(f"{where}: missing tensors: {_listed(missing)}")
+        others = f"; of no known name are: {_listed(extra, 4)}" if extra else ""
+        raise ModelError(f"{where}: missing tensors: {_listed(missing)}{others}")
     if extra:
         near = difflib.get_close_matches(extra[0], known, n=1)
         hint = f" (the nearest known name is {near[0]})" if near else ""

@@ -70,6 +70,24 @@ def _layer(config: ModelConfig, layer: LayerConfig) -> Shapes:
     return found
 
 
+def parameter_count(config: ModelConfig, tensors: Mapping[str, Array]) -> int:
+    """Numbers that training sets, as authors count them.
+
+    Left out are the times and window exponents of implicit filters, HyenaDNA's positional features
+    (grids that follow from l_max), and further names of a frequency vector shared by sine layers.
+    """
+    fixed = ("times", "deltas", "features" if config.family == "hyenadna" else "")
+    count = 0
+    for name, value in tensors.items():
+        filter, _, part = name.rpartition(".filter.")
+        repeated = part.startswith("freq.") and part != "freq.0"
+        if repeated and np.array_equal(value, tensors[f"{filter}.filter.freq.0"]):
+            continue
+        if not (filter and part in fixed):
+            count += value.size
+    return count
+
+
 def mixer_shapes(mixer: MixerConfig, D: int) -> Shapes:
     """The tensors of one mixer, without prefix."""
     if isinstance(mixer, AttentionConfig):

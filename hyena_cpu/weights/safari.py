@@ -88,6 +88,7 @@ def language_model(
     if source.modulation_shift is not None:
         shift = source.modulation_shift
     hyena = hyena_config(layer, shift)
+    backbone.check_grid_length(hyena.filter.taps, "l_max", stored, layer.where)
     attention = _attention_layers(keys, layers)
     mlp = MlpConfig("gelu_tanh", keys.positive("d_inner", 4 * D))
     positions = keys.integer("max_position_embeddings", 0)

@@ -1,0 +1,79 @@
+"""What `info` says of a model's head, lengths and filters."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PACKAGE_HOME
+from model_files import folder, golden, stored
+
+
+def info(*args: str) -> str:
+    run = subprocess.run(
+        [sys.executable, "-m", "hyena_cpu", "info", *args],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE_HOME,
+        timeout=120,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    return run.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "length", "shift"),
+    [
+        ("hf_causal_lm", {"kind": "language model", "tied": False}, 66, 0.05),
+        ("hf_seqcls", {"kind": "classifier", "labels": 3, "pool": "pad_last"}, 34, 0.05),
+        ("orig_standalone_head", {"kind": "classifier", "labels": 3, "pool": "mean"}, 66, 0.05),
+        ("orig_repo_lm_shift0", {"kind": "language model", "tied": True}, 66, 0.0),
+    ],
+)
+def test_heads_lengths_and_shifts(
+    name: str, head: dict[str, object], length: int, shift: float, tmp_path: Path
+) -> None:
+    path = folder(tmp_path / name, *stored(f"hyenadna/{name}"))
+    found = json.loads(info("-m", str(path), "--json"))
+    made = golden(f"hyenadna/{name}")
+    assert (found["model"], found["folder"]) == (name, str(path))
+    assert (found["head"], found["max_length"]) == (head, length)
+    layers = list(range(len(made.config.layers)))
+    (filters,) = found["filters"]
+    expected = {"kind": "implicit", "taps": length, "modulation_shift": shift}
+    assert filters == {"layers": layers, **expected}
+    assert found["parameters"] == made.num_parameters
+    assert found["fingerprint"] == made.fingerprint
+    lines = dict(line.split(maxsplit=1) for line in info("-m", str(path)).splitlines())
+    assert lines["filters"] == f"implicit of {length} taps, modulation shift {shift}"
+    assert lines["head"].startswith(f"kind {head['kind']}")
+
+
+def test_layers_without_filters_are_left_out() -> None:
+    found = json.loads(info("--json"))
+    assert found["filters"] == [
+        {"layers": [0, 1, 3], "kind": "sine_window", "taps": 1024, "modulation_shift": None}
+    ]
+    assert "filters         sine_window of 1024 taps\n" in info()
+
+
+def test_rebuilt_grids_are_told(tmp_path: Path) -> None:
+    """Case C013: in the notes of the table, and in the log with -v."""
+    config, tensors = stored("hyenadna/hf_causal_lm")
+    rest = {k: v for k, v in tensors.items() if "pos_emb" not in k}
+    path = folder(tmp_path / "m", config, rest)
+    assert "absent and rebuilt from the configuration: backbone.layers.0" in info("-m", str(path))
+    run = subprocess.run(
+        [sys.executable, "-m", "hyena_cpu", "info", "-v", "-m", str(path)],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE_HOME,
+        timeout=120,
+    )
+    (line,) = (line for line in run.stderr.splitlines() if "absent and rebuilt" in line)
+    for grid in ("pos_emb.z", "pos_emb.t"):
+        for layer in range(2):
+            assert f"backbone.layers.{layer}.mixer.filter_fn.{grid}" in line
