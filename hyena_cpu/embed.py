@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import planner, pooling
+from .batches import grouped
 from .errors import HyenaError, InputError, LimitError, NumericError
 from .sequences import DnaPolicy, Record, clean, reverse_complement
 from .tokenizers.dna import add_special
@@ -139,7 +140,7 @@ def embedded(
     of those that are computed together.
     """
     report = on_progress or (lambda _done, _total: None)
-    for group in grouped(items, planner.batch_rows(model)):
+    for group in grouped(items, _size, planner.batch_rows(model)):
         total = sum(item.n_tokens for item in group)
         report(0, total)
         hidden = _hidden(model, [item.ids for item in group if item.ids is not None], layer)
@@ -173,7 +174,7 @@ def save(
 def largest(model: Model, items: Iterable[Item]) -> planner.Plan:
     """Memory of the largest call that `embedded` makes for these items; none if all fail."""
     tokens, lengths = 0, [0]
-    for group in grouped(items, planner.batch_rows(model)):
+    for group in grouped(items, _size, planner.batch_rows(model)):
         n = sum(item.n_tokens for item in group)
         if n > tokens:
             tokens, lengths = n, [item.n_tokens for item in group if item.ids is not None]
@@ -185,27 +186,8 @@ def largest(model: Model, items: Iterable[Item]) -> planner.Plan:
     return planner.Plan((*needed.rows, ("vectors of a batch", together)))
 
 
-def grouped(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
-    """Consecutive items of at most `limit` tokens together; a longer one is alone.
-
-    An error of the source comes after the items before it.
-    """
-    group: list[Item] = []
-    tokens = 0
-    try:
-        for item in items:
-            length = max(item.n_tokens, 1)  # so that a group ends even where all fail
-            if group and tokens + length > limit:
-                yield group
-                group, tokens = [], 0
-            group.append(item)
-            tokens += length
-    except HyenaError:
-        if group:
-            yield group
-        raise
-    if group:
-        yield group
+def _size(item: Item) -> int:
+    return max(item.n_tokens, 1)  # so that a group ends even where all fail
 
 
 def _places(ids: Ids, strand: Strand, special: Special | None) -> tuple[int, Literal[1, -1]]:

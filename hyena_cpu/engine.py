@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import kernels, planner
+from .batches import grouped
 from .blocks import Block
 from .config import ModelConfig
 from .context import Context, context
@@ -334,7 +335,7 @@ class Engine:
     ) -> Iterator[tuple[list[Ids], Floats]]:
         """`_run_whole` of consecutive sequences together: their ids, and rows end to end."""
         checked = [self.check_ids(ids) for ids in sequences]
-        for batch in batches(checked, planner.batch_rows(self)):
+        for batch in grouped(checked, len, planner.batch_rows(self)):
             lengths = [len(ids) for ids in batch]
             self.check_length(max(lengths), -(-sum(lengths) // max(lengths)))
             ctx = context(lengths, [0] * len(batch), self.threads, self.compat)
@@ -395,20 +396,6 @@ class Engine:
         if self._head is None:
             raise ModelError(f"{self.name} has no language-model head: use classify or hidden")
         return self._head(h, self.threads)
-
-
-def batches(sequences: list[Ids], rows: int) -> Iterator[list[Ids]]:
-    """Runs of consecutive sequences of at most `rows` tokens together, or of one longer one."""
-    batch: list[Ids] = []
-    total = 0
-    for ids in sequences:
-        if batch and total + len(ids) > rows:
-            yield batch
-            batch, total = [], 0
-        batch.append(ids)
-        total += len(ids)
-    if batch:
-        yield batch
 
 
 def log_softmax(logits: Floats) -> NDArray[np.float64]:

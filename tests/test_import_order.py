@@ -12,6 +12,7 @@ PACKAGE = Path(hyena_cpu.__file__).parent
 # From the bottom up; a room may import from any room named before it.
 ROOMS = [
     "errors",
+    "batches",
     "streams",
     "tables",
     "config",
@@ -43,13 +44,13 @@ ROOMS = [
     "sequences",
     "generate",
     "score",
-    "embed",
-    "arrays",
     "genome",
     "variant_files",
     "variant_windows",
     "variants",
     "plots",
+    "embed",
+    "arrays",
     "model",
     "worked",
     "verify",

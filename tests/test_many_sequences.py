@@ -13,7 +13,7 @@ from toy import BIDIRECTIONAL, CAUSAL, LENGTH, VOCAB, model, tokens
 
 import hyena_cpu
 from hyena_cpu import InputError, LimitError, planner
-from hyena_cpu.engine import batches
+from hyena_cpu.batches import grouped
 
 every = pytest.mark.parametrize(
     "config", [*CAUSAL.values(), BIDIRECTIONAL], ids=[*CAUSAL, "bidirectional"]
@@ -38,7 +38,7 @@ def test_many_have_the_bits_of_each(config: hyena_cpu.config.ModelConfig, thread
 @settings(deadline=None)
 def test_batches_keep_order_and_size(lengths: list[int], rows: int) -> None:
     sequences = [np.full(n, i, np.int32) for i, n in enumerate(lengths)]
-    found = list(batches(sequences, rows))
+    found = list(grouped(sequences, len, rows))
     assert [len(ids) for batch in found for ids in batch] == lengths
     for batch in found:
         assert len(batch) == 1 or sum(map(len, batch)) <= rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from exporting import curve_rows, table
 from text_data import OUTSIDE, TRAINING
 
 CARD = """\
@@ -50,9 +51,9 @@ to the Crown. The weights are under the licence of `hyena-cpu`, Apache-2.0.
 {tokens:,} tokens ({passes:.0f} passes) in {steps:,} steps of {batch:,} tokens.
 Trained on {device} in {minutes:.0f} minutes; the same command runs on a CPU.
 Muon at {muon_lr} for the projections, AdamW at {adam_lr} for the rest; {warmup} steps of warm-up,
-flat for 40 % of the run, then linear to 5 %; context {context}, and {long_context} for the last
-{long_percent:.0f} % of the tokens; dropout {dropout}, weight decay {weight_decay}, gradient norm
-clipped at {clip}; {precision} products, with filters and FFTs in float32; seed {seed}.
+flat for {flat_percent:.0f} % of the run, then linear to 5 %; context {context}, and {long_context}
+for the last {long_percent:.0f} % of the tokens; dropout {dropout}, weight decay {weight_decay},
+gradient norm clipped at {clip}; {precision} products, filters and FFTs in float32; seed {seed}.
 
 The weights are those with the lowest held-out loss of the run, measured at every row below and
 reached at {best_tokens:,} tokens. Learning rates and dropout were chosen between a few runs by
@@ -101,10 +102,6 @@ follows the device's own random numbers, so figures repeat to about two decimals
 """
 
 
-def table(rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 def model_card(
     log: list[dict[str, Any]],
     reference: dict[str, Any],
@@ -113,18 +110,13 @@ def model_card(
     size: int,
 ) -> str:
     """The card as Markdown; `log` is the run's, `size` the bytes of model.safetensors."""
-    start, recipe = log[0], log[0]["recipe"]
+    start = next(entry for entry in reversed(log) if "recipe" in entry)
+    recipe = start["recipe"]
     evaluations = [entry for entry in log if "held_out_bits_per_byte" in entry]
-    losses = [entry for entry in log if "loss" in entry]
     best = min(evaluations, key=lambda entry: entry["held_out_bits_per_byte"])
     held_out, outside = reference["held_out"], reference["outside"]
     licences = {source.path: source.licence for source in (*TRAINING, *OUTSIDE)}
 
-    curve = []
-    for entry in evaluations:
-        earlier = [loss["loss"] for loss in losses if loss["tokens"] <= entry["tokens"]]
-        bits = f"{entry['held_out_bits_per_byte']:.4f}"
-        curve.append([f"{entry['tokens']:,}", f"{earlier[-1]:.3f}" if earlier else "", bits])
     data = [
         [
             f"`{e['file']}`",
@@ -152,6 +144,7 @@ def model_card(
     }
     return CARD.format(
         **{key: value for key, value in recipe.items() if key != "tokens"},
+        flat_percent=100 * recipe["flat_share"],
         long_percent=100 * recipe["long_share"],
         parameters=start["parameters"],
         device=start["device"],
@@ -165,7 +158,7 @@ def model_card(
         steps=evaluations[-1]["step"],
         minutes=evaluations[-1]["seconds"] / 60,
         best_tokens=best["tokens"],
-        curve=table(curve),
+        curve=table(curve_rows(log, "held_out_bits_per_byte")),
         measured=table(measured),
         alice=next(
             f"{e['bits_per_byte']:.4f}" for e in outside if e["file"].endswith("alice29.txt")

@@ -7,17 +7,13 @@ repeats what train_text.py does last: RUN holds best.safetensors, tokenizer.json
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import json
 import math
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from exporting import file_hashes, load_model, parse_arguments, read_log, write_json
 from text_card import model_card
 from text_data import (
     MERGED_VOCAB,
@@ -25,15 +21,15 @@ from text_data import (
     STYLES,
     TRAINING,
     encode,
-    plain_windows,
     read_texts,
-    score_windows,
     style_id,
 )
 from text_model import Shape, TextModel, total_nats
 from tokenizers import Tokenizer
+from windows import plain_windows, score_windows
 
 NAME = "tiny-en"
+SHAPE = Shape(vocab=MERGED_VOCAB + len(STYLES))
 WINDOW = 1024
 # Words and repeated phrases about as frequent as in the held-out text: without the penalty three
 # times as many phrases repeat.
@@ -65,13 +61,6 @@ the first of a window after the style token alone; the style token is not scored
 of nats by the sum of bytes.
 `without_style`: windows of 1,024 text tokens and no style token; the first token of each window \
 is context only and its bytes are not counted."""
-
-
-def load_model(path: Path) -> TextModel:
-    """The float32 model of a float16 file."""
-    model = TextModel(Shape(vocab=MERGED_VOCAB + len(STYLES)))
-    model.load_state_dict({name: value.float() for name, value in load_file(path).items()})
-    return model.eval()
 
 
 def summary(nats: float, tokens: int, size: int) -> dict[str, Any]:
@@ -149,7 +138,7 @@ def write_folder(work: Path, data: Path, out: Path) -> None:
     shutil.copyfile(work / "best.safetensors", out / "model.safetensors")
     shutil.copyfile(work / "tokenizer.json", out / "tokenizer.json")
     tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
-    model = load_model(out / "model.safetensors")
+    model = load_model(out / "model.safetensors", SHAPE)
 
     config = model.shape.config(NAME)
     config["tokenizer"] = {"kind": "hf", "file": "tokenizer.json"}
@@ -161,38 +150,28 @@ def write_folder(work: Path, data: Path, out: Path) -> None:
         **measure(model, tokenizer, data),
         "logits": probe(model, tokenizer),
     }
-    hashes = {
-        name: hashlib.sha256((out / name).read_bytes()).hexdigest()
-        for name in ("tokenizer.json", "model.safetensors")
-    }
-    log = [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()]
+    hashes = file_hashes(out, ["tokenizer.json", "model.safetensors"])
     samples = {
         f"{style or 'no style'}: {prompt!r}": sample(model, tokenizer, prompt, style, 120)
         for style, prompt in PROMPTS.items()
     }
-    for name, value in [
-        ("config.json", config),
-        ("generation_config.json", GENERATION),
-        ("reference.json", reference),
-    ]:
-        (out / name).write_text(json.dumps(value, indent=1) + "\n")
+    write_json(
+        out,
+        {
+            "config.json": config,
+            "generation_config.json": GENERATION,
+            "reference.json": reference,
+        },
+    )
     size = (out / "model.safetensors").stat().st_size
-    card = model_card(log, reference, hashes, samples, size)
+    card = model_card(read_log(work), reference, hashes, samples, size)
     (out / "MODEL_CARD.md").write_text(card, encoding="utf-8")
     held_out, alice = reference["held_out"], reference["outside"][0]
     print(f"held out {held_out['bits_per_byte']:.6f}, Alice {alice['bits_per_byte']:.6f} bits/byte")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=os.environ.get("HYENA_CPU_DATA"))
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    if options.data is None:
-        parser.error("name the data folder: --data DIR, or HYENA_CPU_DATA in the environment")
+    options = parse_arguments(__doc__)
     write_folder(options.work, options.data, options.out)
 
 

@@ -10,279 +10,65 @@ same up to rounding on every machine. `--resume` continues from the last checkpo
 
 from __future__ import annotations
 
-import argparse
-import json
-import math
-import os
-import time
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from text_data import (
-    MERGED_VOCAB,
-    STYLES,
     TRAINING,
     Text,
-    WindowSampler,
     encode,
     read_texts,
-    score_windows,
     style_id,
     train_tokenizer,
 )
-from text_export import write_folder
-from text_model import Shape, TextModel, total_nats
-from text_optim import Muon
+from text_export import SHAPE, write_folder
 from tokenizers import Tokenizer
-from torch import Tensor
-from torch.nn import functional
+from training import Task, parse_arguments, train
+from windows import WindowSampler, score_windows
 
-LOG_EVERY = 100  # steps; reading the loss waits for the device
-PLACES = ("data", "out", "work", "device", "threads", "resume")  # options outside the recipe
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--data", type=Path, default=os.environ.get("HYENA_CPU_DATA"), help="$HYENA_CPU_DATA")
-    add("--out", type=Path, required=True, help="model folder to write")
-    add("--work", type=Path, default=Path("train-tiny-en"), help="checkpoints and log")
-    add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    add("--threads", type=int, default=torch.get_num_threads())
-    add("--resume", action="store_true", help="continue from the checkpoint in --work")
-    recipe = parser.add_argument_group("recipe (defaults: the shipped model)")
-    add = recipe.add_argument
-    add("--seed", type=int, default=0)
-    add("--tokens", type=float, default=240e6, help="tokens to train on")
-    add("--batch", type=int, default=16384, help="tokens in a step")
-    add("--context", type=int, default=512)
-    add("--long-context", type=int, default=1024, help="context at the end of the run")
-    add("--long-share", type=float, default=0.2, help="share of the tokens at --long-context")
-    add("--muon-lr", type=float, default=0.01, help="projections")
-    add("--adam-lr", type=float, default=4e-3, help="embedding, filters, vectors")
-    add("--weight-decay", type=float, default=0.01, help="projections")
-    add("--dropout", type=float, default=0.1, help="on what a mixer or MLP adds")
-    add("--warmup", type=int, default=60, help="steps")
-    add("--clip", type=float, default=1.0, help="largest gradient norm")
-    add("--plain-share", type=float, default=0.1, help="share of windows without style token")
-    add("--precision", choices=("bfloat16", "float32"), default="bfloat16")
-    add("--evaluations", type=int, default=20, help="held-out measurements and checkpoints")
-    options = parser.parse_args()
-    if options.data is None:
-        parser.error("name the data folder: --data DIR, or HYENA_CPU_DATA in the environment")
-    return options
-
-
-def learning_rate_factor(share: float, step: int, warmup: int) -> float:
-    """Linear warm-up, flat over 40 % of the run, then linear to 5 %; share of the run done."""
-    return min(1.0, (step + 1) / warmup) * (0.05 + 0.95 * min(1.0, (1.0 - share) / 0.6))
-
-
-def replace_file(path: Path, write: Any) -> None:
-    """Calls write(temporary path) and renames, so that `path` is always whole."""
-    temporary = path.with_name(path.name + ".part")
-    write(temporary)
-    os.replace(temporary, path)
-
-
-class Trainer:
-    """Model, optimizers and position of one run; everything that a checkpoint holds."""
-
-    def __init__(self, options: argparse.Namespace, tokenizer: Tokenizer, texts: list[Text]):
-        self.options = options
-        self.device = options.device
-        self.recipe = {k: v for k, v in vars(options).items() if k not in PLACES}
-        torch.manual_seed(options.seed)
-        shape = Shape(vocab=MERGED_VOCAB + len(STYLES))
-        self.model = TextModel(shape, options.dropout).to(self.device)
-        self.parameters = sum(p.numel() for p in self.model.parameters())
-        matrices = [p for _, p in self.model.block_matrices()]
-        known = {id(p) for p in matrices}
-        others = [p for p in self.model.parameters() if id(p) not in known]
-        self.optimizers: list[torch.optim.Optimizer] = [
-            Muon(matrices, lr=options.muon_lr, weight_decay=options.weight_decay),
-            torch.optim.AdamW(
-                others, lr=options.adam_lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
-            ),
-        ]
-        self.rates = [options.muon_lr, options.adam_lr]
-
-        styles = [style_id(text.source.style) for text in texts]
-        parts = [encode(tokenizer, text.training) for text in texts]
-        self.sampler = WindowSampler(parts, styles, options.plain_share, options.seed, self.device)
-        held_out = [
-            score_windows(encode(tokenizer, text.held_out), style, options.long_context)
-            for text, style in zip(texts, styles, strict=True)
-        ]
-        self.held_out = [torch.cat(part) for part in zip(*held_out, strict=True)]
-        self.held_out_bytes = sum(len(text.held_out) for text in texts)
-
-        self.seen = self.step = 0
-        self.best = math.inf
-        self.seconds = 0.0
-        self.log = options.work / "log.jsonl"
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.graph_inputs = self.graph_targets = self.graph_loss = torch.empty(0)
-
-    def autocast(self) -> torch.autocast:
-        kind = torch.device(self.device).type
-        enabled = self.options.precision == "bfloat16"
-        # No cache of casts: a CUDA graph must cast the weights at every replay.
-        return torch.autocast(kind, torch.bfloat16, enabled=enabled, cache_enabled=False)
-
-    def train_step(self) -> Tensor:
-        """One step; returns its loss in nats a token, still on the device."""
-        options = self.options
-        share = self.seen / options.tokens
-        context = options.context if share < 1 - options.long_share else options.long_context
-        factor = learning_rate_factor(share, self.step, options.warmup)
-        for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * factor
-        inputs, targets = self.sampler.draw(options.batch // context, context)
-        loss = self.backward(inputs, targets)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), options.clip)
-        for optimizer in self.optimizers:
-            optimizer.step()
-        self.step += 1
-        self.seen += targets.numel()
-        return loss
-
-    def backward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Leaves the gradients of one batch in the parameters and returns its loss."""
-
-        def run() -> Tensor:
-            self.model.zero_grad(set_to_none=True)
-            with self.autocast():
-                logits = self.model(inputs)
-            loss = functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss.detach()
-
-        if not inputs.is_cuda:
-            return run()
-        # A step launches a thousand small kernels: recorded once a shape, then replayed.
-        if self.graph is None or self.graph_inputs.shape != inputs.shape:
-            inputs, targets = inputs.clone(), targets.clone()
-            self.graph_inputs, self.graph_targets = inputs, targets
-            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(3):  # libraries make their plans and workspaces outside the record
-                    run()
-            torch.cuda.current_stream().wait_stream(stream)
-            self.graph = torch.cuda.CUDAGraph()
-            self.model.zero_grad(set_to_none=True)
-            with torch.cuda.graph(self.graph):
-                self.graph_loss = run()
-        self.graph_inputs.copy_(inputs)
-        self.graph_targets.copy_(targets)
-        self.graph.replay()
-        return self.graph_loss
-
-    def evaluate(self) -> float:
-        """Held-out bits a byte, in the precision of the training."""
-        with self.autocast():
-            nats = total_nats(self.model, self.held_out[0], self.held_out[1])
-        return nats / math.log(2) / self.held_out_bytes
-
-    def record(self, **values: Any) -> None:
-        entry = {"tokens": self.seen, "step": self.step, **values}
-        entry["seconds"] = round(self.seconds, 1)
-        with self.log.open("a") as stream:
-            print(json.dumps(entry), file=stream)
-        print(json.dumps(entry), flush=True)
-
-    def run(self) -> None:
-        """Trains to the end of the budget; best.safetensors holds the best weights, float16."""
-        options = self.options
-        spacing = options.tokens / options.evaluations
-        loss_sum, loss_steps = torch.zeros((), device=self.device), 0
-        clock = time.monotonic()
-        self.model.train()
-        while self.seen < options.tokens:
-            loss_sum += self.train_step()
-            loss_steps += 1
-            at_end = self.seen >= options.tokens
-            if self.step % LOG_EVERY == 0:
-                loss = float(loss_sum) / loss_steps
-                if not math.isfinite(loss):
-                    raise FloatingPointError(f"loss is {loss} at step {self.step}")
-                loss_sum, loss_steps = torch.zeros_like(loss_sum), 0
-                self.seconds += time.monotonic() - clock
-                clock = time.monotonic()
-                self.record(loss=round(loss, 4))
-            if at_end or self.seen // spacing != (self.seen - options.batch) // spacing:
-                bits = self.evaluate()
-                self.seconds += time.monotonic() - clock
-                clock = time.monotonic()
-                self.record(held_out_bits_per_byte=round(bits, 5))
-                if bits < self.best:
-                    self.best = bits
-                    self.save_weights()
-                self.save_checkpoint()
-
-    def save_weights(self) -> None:
-        state = self.model.state_dict()
-        weights = {name: value.half().contiguous().cpu() for name, value in state.items()}
-        replace_file(self.options.work / "best.safetensors", lambda p: save_file(weights, p))
-
-    def save_checkpoint(self) -> None:
-        state = {
-            "recipe": self.recipe,
-            "model": self.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "windows": self.sampler.generator.get_state(),
-            "random": torch.get_rng_state(),
-            "cuda_random": torch.cuda.get_rng_state_all(),
-            "position": [self.seen, self.step, self.best, self.seconds],
-        }
-        replace_file(self.options.work / "checkpoint.pt", lambda p: torch.save(state, p))
-
-    def load_checkpoint(self) -> None:
-        state = torch.load(self.options.work / "checkpoint.pt", map_location="cpu")
-        if state["recipe"] != self.recipe:
-            raise SystemExit(f"--resume: the checkpoint was made with {state['recipe']}")
-        self.model.load_state_dict(state["model"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        self.sampler.generator.set_state(state["windows"])
-        torch.set_rng_state(state["random"])
-        if state["cuda_random"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(state["cuda_random"])
-        self.seen, self.step, self.best, self.seconds = state["position"]
-        # What an interrupted run logged after its checkpoint will be logged again.
-        entries = self.log.read_text().splitlines(keepends=True)
-        kept = [line for line in entries if json.loads(line)["tokens"] <= self.seen]
-        self.log.write_text("".join(kept))
+DEFAULTS = {
+    "work": Path("train-tiny-en"),
+    "tokens": 240e6,
+    "batch": 16384,
+    "muon_lr": 0.01,
+    "adam_lr": 4e-3,
+    "dropout": 0.1,
+    "precision": "bfloat16",
+    "evaluations": 20,
+}
 
 
 def main() -> None:
-    options = parse_arguments()
+    options = parse_arguments(__doc__, DEFAULTS)
     torch.set_num_threads(options.threads)
     options.work.mkdir(parents=True, exist_ok=True)
     texts = read_texts(options.data, TRAINING)
     vocabulary = options.work / "tokenizer.json"
     if not vocabulary.exists():
         train_tokenizer(texts).save(str(vocabulary))
-    trainer = Trainer(options, Tokenizer.from_file(str(vocabulary)), texts)
-    if options.resume:
-        trainer.load_checkpoint()
-    else:
-        trainer.log.unlink(missing_ok=True)
-        name = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU"
-        trainer.record(
-            recipe=trainer.recipe,
-            device=name,
-            parameters=trainer.parameters,
-            training_tokens=len(trainer.sampler.tokens),
-        )
-    trainer.run()
-    write_folder(options.work, options.data, options.out)
+    tokenizer = Tokenizer.from_file(str(vocabulary))
+    styles = [style_id(text.source.style) for text in texts]
+    parts = [encode(tokenizer, text.training) for text in texts]
+    task = Task(
+        shape=SHAPE,
+        sampler=WindowSampler(parts, styles, options.plain_share, options.seed, options.device),
+        held_out=held_out_windows(tokenizer, texts, options.long_context),
+        held_out_units=sum(len(text.held_out) for text in texts),
+        unit="byte",
+    )
+    train(options, task, write_folder)
+
+
+def held_out_windows(
+    tokenizer: Tokenizer, texts: list[Text], length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scoring windows of all held-out parts, each with the style of its text."""
+    windows = [
+        score_windows(encode(tokenizer, text.held_out), style_id(text.source.style), length)
+        for text in texts
+    ]
+    inputs, targets = zip(*windows, strict=True)
+    return torch.cat(inputs), torch.cat(targets)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import HyenaError, NumericError
+from ..batches import grouped
+from ..errors import NumericError
 from ..tokenizers.dna import SPECIAL, add_special
 from .windows import Ids, Setup, Tokens, seen, token_logprobs, windows
 
@@ -107,25 +108,8 @@ def score_each(model: Model, sequences: Sequence[Tokens], setup: Setup) -> list[
 
 
 def groups(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Consecutive items of at most GROUP_TOKENS tokens together; a longer one is alone.
-
-    An error of the source comes after the items before it.
-    """
-    group: list[T] = []
-    n_tokens = 0
-    try:
-        for item in items:
-            if group and n_tokens + size(item) > GROUP_TOKENS:
-                yield group
-                group, n_tokens = [], 0
-            group.append(item)
-            n_tokens += size(item)
-    except HyenaError:
-        if group:
-            yield group
-        raise
-    if group:
-        yield group
+    """Consecutive items of at most GROUP_TOKENS tokens together, in order."""
+    return grouped(items, size, GROUP_TOKENS)
 
 
 def not_finite(model: Model) -> NumericError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, BinaryIO
 
 from ..errors import NumericError
 from ..streams import write_errors
-from .rows import Column, Kind, Types, Whole, cells
+from .rows import Column, Whole, cells
 
 SPILL = 1 << 20  # bytes held before they go to the file
 
@@ -19,7 +20,7 @@ SPILL = 1 << 20  # bytes held before they go to the file
 class Lines:
     """Text of rows: what comes before the first one, between two, and after the last."""
 
-    def __init__(self, form: str, types: Types) -> None:
+    def __init__(self, form: str, types: Mapping[str, type]) -> None:
         self._form, self._names, self._kinds = form, list(types), list(types.values())
         self._row = "\t".join(_CELLS[kind] for kind in self._kinds) + "\n"
         self._json = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
@@ -157,10 +158,10 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, at: int) -> 
         view, at = view[written:], at + written
 
 
-_CELLS: dict[Kind, str] = {int: "%d", float: "%.10g", str: "%s"}
+_CELLS: dict[type, str] = {int: "%d", float: "%.10g", str: "%s"}
 
 
-def _plain(column: list[Any], kind: Kind) -> bool:
+def _plain(column: list[Any], kind: type) -> bool:
     """Whether no cell is missing, or a text with a tab or line end."""
     return None not in column and (kind is not str or all(map(str.isprintable, column)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 from ..errors import InputError
 from ..streams import write_errors
 from .lines import FileSink, Lines, write_at
-from .rows import Column, Types, Vector, Whole
+from .rows import Column, Types, Vector, Whole, plain
 
 
 class NpySink:
@@ -28,7 +29,7 @@ class NpySink:
         )
         if more:
             raise ValueError(f"npy has one column of vectors, not also {more}")
-        others = {name: kind for name, kind in types.items() if name != self._name}
+        others = plain(types)
         self._ids = Ids(target, others, there) if others else None
         self._descriptor: int | None = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
         start = header(0, self._width)
@@ -94,7 +95,7 @@ class NpySink:
 class Ids:
     """The columns beside a matrix, in a tsv that goes with it."""
 
-    def __init__(self, target: Path, types: Types, there: Whole) -> None:
+    def __init__(self, target: Path, types: Mapping[str, type], there: Whole) -> None:
         self._names = list(types)
         self._target = target.with_suffix(".ids.tsv")
         self._part = self._target.with_name(self._target.name + ".part")

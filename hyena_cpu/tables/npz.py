@@ -63,20 +63,18 @@ class _Spool:
         """The column up to `end`, in pieces."""
         self._file.flush()
         self._file.seek(0)
-        if self.kind is str:
-            yield from self._texts(end)
-            return
-        for n in _pieces(end.rows, self.row):
-            yield _array(self._file, n, self.row, _dtype(self.kind))
-
-    def _texts(self, end: _End) -> Iterator[NDArray[Any]]:
         left = end.rows
         while left:
-            texts: list[str] = []
-            while len(texts) < min(PIECE, left):
-                texts += json.loads(self._file.readline())
-            yield np.array(texts, f"<U{end.width}")
-            left -= len(texts)
+            if self.kind is str:
+                texts: list[str] = []
+                while len(texts) < min(PIECE, left):
+                    texts += json.loads(self._file.readline())
+                yield np.array(texts, f"<U{end.width}")
+                left -= len(texts)
+            else:
+                n = min(max(1, PIECE // math.prod(self.row)), left)
+                yield _array(self._file, n, self.row, _dtype(self.kind))
+                left -= n
 
     def dtype(self, end: _End) -> np.dtype[Any]:
         return np.dtype(f"<U{end.width}") if self.kind is str else _dtype(self.kind)

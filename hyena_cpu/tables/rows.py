@@ -31,6 +31,11 @@ Kind = type | Vector
 Types = Mapping[str, Kind]  # name -> int, float, str or Vector
 
 
+def plain(types: Types) -> dict[str, type]:
+    """The columns that are no vectors."""
+    return {name: kind for name, kind in types.items() if isinstance(kind, type)}
+
+
 @dataclass(frozen=True)
 class Whole:
     """The whole records of a table: how many, how many of them failed, and where they end."""

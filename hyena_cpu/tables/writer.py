@@ -16,7 +16,7 @@ from .npy import NpySink
 from .npz import NpzSink
 from .parquet import ParquetSink
 from .partial import Partial, Settings
-from .rows import Columns, Sink, Types, Whole, checked
+from .rows import Columns, Sink, Types, Whole, checked, plain
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ def _stream(path: Path | None, form: str, types: Types, *, resume: bool) -> Sink
         raise InputError(f"{form} cannot be written to {name}: give -o FILE")
     if resume:
         raise InputError(f"{name} cannot be resumed: --resume needs -o FILE")
-    lines = Lines(form, types)
+    lines = Lines(form, plain(types))
     if path is None:
         return StreamSink(standard_output(), None, lines)
     try:
@@ -169,7 +169,7 @@ def _file(partial: Partial, form: str, types: Types, there: Whole) -> Sink:
         if form == "npy":
             sink: Sink = NpySink(part, target, types, there)
         else:
-            sink = FileSink(part, target, Lines(form, types), there)
+            sink = FileSink(part, target, Lines(form, plain(types)), there)
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror}") from None
     if not there.records:
