@@ -100,7 +100,7 @@ def test_c008_c021_beyond_the_limit_is_one_error(
     sentence = str(caught.value)
     assert f"{length} tokens" in sentence
     assert f"at most {LIMIT}" in sentence
-    assert "shorten it or score it in windows" in sentence
+    assert "shorten it or cut it into windows" in sentence
 
 
 def test_c021_scores_of_longer_sequences_go_by_windows(dna_model: hyena_cpu.Model) -> None:

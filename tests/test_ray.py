@@ -7,26 +7,22 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from dna_toy import dna_folder
 from test_cli import program
-from toy import GELU, IMPLICIT, _model, layer, weights
+from toy import LENGTH
 
 from hyena_cpu import ray_data
-from hyena_cpu.config import HyenaConfig, SpecialTokens, TokenizerConfig
 from hyena_cpu.errors import InputError, ModelError
-from hyena_cpu.weights import save_folder
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pc = pytest.importorskip("pyarrow.compute", reason="pyarrow is not installed")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of ray and what it imports
-
-LONGEST = 900
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,19 +39,7 @@ def cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random weights: a Hyena layer, 12 ids of 16 rows, at most 900 tokens."""
-    config = _model(
-        layer(HyenaConfig(replace(IMPLICIT, taps=LONGEST)), GELU),
-        vocab_size=12,
-        logits_width=16,
-        max_length=LONGEST,
-        tokenizer=TokenizerConfig("dna"),
-        special_tokens=SpecialTokens(bos=2, eos=1, pad=4),
-        name="dna-toy",
-    )
-    path = tmp_path_factory.mktemp("models") / "dna-toy"
-    save_folder(path, config, weights(config).tensors)
-    return path
+    return dna_folder(tmp_path_factory.mktemp("models") / "dna-toy")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +48,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     home = tmp_path_factory.mktemp("data")
     rng = np.random.default_rng(0)
     paths = []
-    for k, lengths in enumerate(([8, 0, 301, 1], [LONGEST, LONGEST + 1, 40], [200] * 30)):
+    for k, lengths in enumerate(([8, 0, 301, 1], [LENGTH, LENGTH + 1, 40], [200] * 30)):
         sequences = ["".join(rng.choice(list("ACGTNacgt"), n)) for n in lengths]
         sequences[-1] = "AC-GT" if k == 1 else sequences[-1]
         text = "".join(f">r{i} file {k}\n{s}\n" for i, s in enumerate(sequences))
@@ -175,7 +159,7 @@ def test_records_of_one_file_go_to_both_workers(folder: Path, tmp_path: Path) ->
 def test_readers_hand_on_blocks(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_data, "BLOCK_LETTERS", 500)
     blocks = list(ray_data._read({"file": np.array([str(p) for p in files])}, strict=False))
-    assert [len(b["id"]) for b in blocks] == [4, 1, 1, 1, *[3] * 10]
+    assert [len(b["id"]) for b in blocks] == [4, 2, 1, *[3] * 10]
     assert [str(i) for b in blocks for i in b["id"]][:5] == ["r0", "r1", "r2", "r3", "r0"]
 
 
