@@ -139,8 +139,42 @@ def test_options_that_cannot_act_are_refused(args: list[str], message: str) -> N
 def test_sequences_need_a_token_per_base() -> None:
     fasta = str(CASES / "C025/variable_lengths.fa")
     for args in (["--per-position"], ["--alphabet", "acgt"]):
-        done = run("score", "--fasta", fasta, *args)
+        done = run("score", "-m", "tiny-en", "--fasta", fasta, *args)
         assert_one_line(done, 2, "needs one token per base, and tiny-en has none")
+
+
+def test_fasta_goes_to_the_model_for_dna() -> None:
+    fasta = str(CASES / "C025/variable_lengths.fa")
+    assert (
+        run("score", "--fasta", fasta).stdout
+        == run("score", "-m", "tiny-dna", "--fasta", fasta).stdout
+    )
+
+
+def test_strands_with_other_counts_are_pooled() -> None:
+    """The first base of each strand is not scored, and here one of them is an N."""
+
+    def row(strand: str) -> dict[str, str]:
+        args = ["--strand", strand, "--alphabet", "acgt", "-m", "tiny-dna"]
+        lines = run("score", "NACGTACG", *args).stdout.decode().splitlines()
+        return dict(zip(*(line.split("\t") for line in lines), strict=True))
+
+    rows = [row(strand) for strand in ("fwd", "rc")]
+    total, n = sum(float(r["logprob_sum"]) for r in rows), sum(int(r["n_scored"]) for r in rows)
+    assert rows[0]["n_scored"] != rows[1]["n_scored"]
+    both = row("both")
+    assert float(both["logprob_sum"]) == pytest.approx(total / 2, abs=1e-7)
+    assert float(both["logprob_mean"]) == pytest.approx(total / n, abs=1e-7)
+
+
+def test_a_file_name_is_no_sequence_and_a_table_no_csv(tmp_path: Path) -> None:
+    path = tmp_path / "genes.fa"
+    path.write_text(">a\nACGT\n")
+    done = run("score", "-m", "tiny-dna", str(path))
+    assert_one_line(done, 2, f"{path} is a file: give it as --fasta {path}")
+    done = run("score", "--fasta", str(path), "-o", str(tmp_path / "x.csv"))
+    assert_one_line(done, 2, "tables have tabs, no commas")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["genes.fa"]
 
 
 def test_a_plain_sequence_that_is_fasta(tmp_path: Path) -> None:
