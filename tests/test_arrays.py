@@ -10,6 +10,7 @@ import resource
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -317,16 +318,17 @@ def test_archives_are_whole(tmp_path: Path) -> None:
         assert archive.testzip() is None
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """Files cannot grow beyond 4,096 bytes."""
+    """Files cannot grow beyond 4,096 bytes; not for long, for pytest writes to files too."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("small_files")
 @pytest.mark.parametrize("form", ["npy", "npz"])
 def test_a_full_disk_is_one_error_and_whole_records_stay(tmp_path: Path, form: str) -> None:
     h = np.random.default_rng(0).normal(size=(20, 1, 256)).astype(np.float32)
@@ -336,7 +338,7 @@ def test_a_full_disk_is_one_error_and_whole_records_stay(tmp_path: Path, form: s
             for i, row in enumerate(h):
                 arrays.put(Item(i, "a", 1, np.zeros(1, np.int32)), iter([row]))
 
-    with pytest.raises(WriteError, match="File too large"):
+    with pytest.raises(WriteError, match="File too large"), small_files():
         run()
     found = np.load(tmp_path / "t.part")
     if form == "npz":
