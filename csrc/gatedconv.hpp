@@ -20,12 +20,13 @@ struct GatedConv {
 /// The jobs of one convolution for sequences that lie in the same tiles.
 using GatedConvs = std::vector<GatedConv>;
 
-/// The job of rows [begin, end) alone, a sequence by themselves; job.start is 0.
+/// The job of rows [begin, end) alone, a sequence by themselves; job.start is 0. What is added is the
+/// same for all of them.
 inline GatedConv cut(const GatedConv& job, std::int64_t begin, std::int64_t end) {
   const auto rows = [=](const TileView& z) {
     return TileView{z.data == nullptr ? nullptr : z.data + begin * kTile, z.groups, end - begin, z.stride};
   };
-  return {rows(job.z), 0, job.skip, rows(job.pre), rows(job.post), rows(job.add), rows(job.out)};
+  return {rows(job.z), 0, job.skip, rows(job.pre), rows(job.post), job.add, rows(job.out)};
 }
 
 /// Lanes [lane, lane + L) of group g of such a job. Pointers are kept by value: read through the job

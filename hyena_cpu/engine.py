@@ -6,6 +6,7 @@ Shapes: T tokens, B sequences, D width, V = logits_width rows of the head.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from .errors import InputError, LimitError, ModelError
 from .ids import token_ids
 from .linear import Linear
 from .norm import Norm
+from .online import ahead_for
 from .online_taps import LONGEST_HORIZON, Convolutions
 from .pooling import pooled
 from .state import State
@@ -176,17 +178,34 @@ class Engine:
         The state stays as it is, so many continuations can be compared from it; what its sequence
         adds to them is summed up once.
         """
-        ids = self.check_ids(ids)
+        return self.token_logprobs_after_each(state, [ids])[0]
+
+    def token_logprobs_after_each(
+        self, state: State, sequences: Sequence[ArrayLike]
+    ) -> list[NDArray[np.float64]]:
+        """`token_logprobs_after` of each sequence: the same bits, in less time."""
         last = self._own(state).logits
         if last is None:
             raise InputError(
                 "token_logprobs_after: the state is empty or was rewound: take in a token first"
             )
-        first = log_softmax(last[None])[0, ids[:1]]
-        if len(ids) == 1:
-            return first
-        x = self._run([state], [ids[:-1]], keep=False)
-        return np.concatenate([first, self._target_logprobs(x, ids[1:])])
+        first = log_softmax(last[None])[0]
+        checked = [self.check_ids(ids) for ids in sequences]
+        found = []
+        # The bits of one depend on how far the sums of the history reach, so on no longer one.
+        alike = (list(run) for _, run in groupby(checked, lambda ids: ahead_for(len(ids) - 1)))
+        rows = planner.batch_rows(self)
+        for batch in (batch for run in alike for batch in grouped(run, len, rows)):
+            pieces = [ids[:-1] for ids in batch if len(ids) > 1]
+            following = [ids[1:] for ids in batch if len(ids) > 1]
+            scores = np.zeros(0)
+            if pieces:
+                x = self._run([state] * len(pieces), pieces, keep=False)
+                scores = self._target_logprobs(x, np.concatenate(following))
+            ends = np.cumsum([len(ids) - 1 for ids in batch])
+            for ids, rest in zip(batch, np.split(scores, ends[:-1]), strict=True):
+                found.append(np.concatenate([first[ids[:1]], rest]))
+        return found
 
     def prefill_scored(self, ids: ArrayLike) -> tuple[State, NDArray[np.float64]]:
         """`prefill` of a new state and `token_logprobs`, in one pass."""

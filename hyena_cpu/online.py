@@ -9,6 +9,7 @@ Shapes: G groups of 16 channels, n new rows, P rows of history.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from . import kernels
 from .errors import LimitError
 from .history import History
-from .online_taps import SURE_REWIND, OnlineTaps
+from .online_taps import SHORTEST_HORIZON, SURE_REWIND, OnlineTaps, power_of_two
 from .parts import Parts
 from .spectra import LANES
 
@@ -87,33 +88,42 @@ class OnlineConv:
     def peek(
         self,
         z: Floats,
+        offsets: NDArray[np.int64],
         threads: int,
         *,
         pre: Floats | None = None,
         skip: Floats | None = None,
         post: Floats | None = None,
     ) -> Floats:
-        """What `extend` would return, taking nothing in; for many continuations of one sequence.
+        """What `extend` would return for each of several continuations, taking none in.
 
-        What the history adds to the outputs is summed up by the first call and shared by all.
+        Continuation b is rows offsets[b] .. offsets[b + 1] of z [G, T, 16], which is scratch. What
+        the history adds to the outputs is summed up by the first call and shared by all.
         """
-        if self.last is not None:
-            return self.fork()._steps(z, threads, pre, skip, post)
-        add = self._added(z.shape[1], threads)
-        return self._taps.bank.convolve(z, 0, threads, skip=skip, pre=pre, post=post, add=add)
+        if self.last is None:
+            add = self._added(int(np.diff(offsets).max()), threads)
+            return self._taps.bank.convolve_each(
+                z, offsets, threads, skip=skip, pre=pre, post=post, add=add
+            )
+        for first, end in pairwise(offsets.tolist()):
+            cut = slice(first, end)
+            gates = [None if gate is None else gate[:, cut] for gate in (pre, post)]
+            z[:, cut] = self.fork()._steps(z[:, cut], threads, gates[0], skip, gates[1])
+        return z
 
     def _added(self, n: int, threads: int) -> Floats | None:
-        """What the history adds to the next n outputs [G, n, 16]; None for nothing."""
+        """What the history adds to the next n outputs or more [G, n.., 16]; None for nothing."""
         reach = self._taps.reach
         rows = self._newest(reach)
         before = rows.shape[1]
         if before == 0 or reach == 0:
             return None
-        if self._ahead is None or self._ahead[0] != self.position or self._ahead[1].shape[1] < n:
+        n = ahead_for(n)
+        if self._ahead is None or self._ahead[0] != self.position or self._ahead[1].shape[1] != n:
             silent = np.zeros((len(rows), n, LANES), np.float32)
             whole = np.concatenate([rows, silent], axis=1)
             self._ahead = self.position, self._taps.bank.convolve(whole, before, threads)
-        return self._ahead[1][:, :n]
+        return self._ahead[1]
 
     def history(self) -> Floats:
         """The newest min(position, reach) inputs: [G, P, 16]."""
@@ -283,6 +293,11 @@ class OnlineConv:
         later = self._later()
         if later is not None and later.shape[1]:
             self._history.append(later)
+
+
+def ahead_for(n: int) -> int:
+    """Outputs that the history's part of n continuing rows is summed up for, by `peek`."""
+    return power_of_two(max(n, SHORTEST_HORIZON))
 
 
 def extend_each(

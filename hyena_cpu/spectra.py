@@ -33,7 +33,7 @@ class Gates(TypedDict, total=False):
     skip: Floats | None  # [G, 16]
     pre: Floats | None  # [G, S, 16]
     post: Floats | None  # [G, S - start, 16]
-    add: Floats | None  # [G, S - start, 16]
+    add: Floats | None  # [G, S - start or more, 16]; of several sequences it is the same
 
 
 class SpectraCache:

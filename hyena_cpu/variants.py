@@ -226,10 +226,9 @@ def _forked(model: Model, group: Group) -> list[Delta]:
     """Of each allele, going on from the state after the common prefix."""
     state, logprobs = model.prefill_scored(group.reference[: group.prefix])
     before = float(logprobs.sum())
-    reference, *alleles = (
-        float(model.token_logprobs_after(state, ids[group.prefix :]).sum())
-        for ids in [group.reference, *group.alleles]
-    )
+    suffixes = [ids[group.prefix :] for ids in [group.reference, *group.alleles]]
+    each = model.token_logprobs_after_each(state, suffixes)
+    reference, *alleles = (float(logprobs.sum()) for logprobs in each)
     n = len(group.reference) - 1
     return [Delta(n, before + reference, before + allele, allele - reference) for allele in alleles]
 

@@ -88,6 +88,10 @@ def test_continuations_leave_the_state_alone(name: str, prompt: int) -> None:
         got = m.token_logprobs_after(state, after)
         want = m.token_logprobs(np.concatenate([ids, after]))[prompt - 1 :]
         close(got, want)
+    several = [tokens(n, seed=n) for n in (1, 2, 149, 1, 149, 30)]
+    for got, after in zip(m.token_logprobs_after_each(state, several), several, strict=True):
+        assert np.array_equal(got, m.token_logprobs_after(state, after))
+    after = several[-1]
     assert state.position == prompt
     for got, want in zip(pieces(state), before, strict=True):
         assert np.array_equal(got, want)

@@ -94,7 +94,7 @@ GatedConv gated(const std::string& op, const FloatArray& z, std::int64_t start, 
   job.skip = skip ? floats(op, "skip", *skip, {job.z.groups, kTile}) : nullptr;
   job.pre = maybe_tiles(op, "pre", pre, job.z.groups, job.z.length);
   job.post = maybe_tiles(op, "post", post, job.z.groups, job.z.length - start);
-  job.add = maybe_tiles(op, "add", add, job.z.groups, job.z.length - start);
+  if (add) job.add = tiles(op, "add", *add);
   result = out_tiles(op, out, job.z.groups, job.z.length - start);
   job.out = tiles(op, "out", result);
   return job;
@@ -104,6 +104,11 @@ using MaybeSpans = std::optional<py::array_t<std::int64_t>>;
 
 /// One job for each span [first, last) of rows, or the whole one.
 GatedConvs cut_spans(const std::string& op, const GatedConv& job, const MaybeSpans& spans) {
+  const auto enough = [&](std::int64_t rows) {
+    return job.add.data == nullptr || (job.add.groups == job.z.groups && job.add.length >= rows);
+  };
+  const std::string few = "add has too few groups or rows for z";
+  if (!spans && !enough(job.z.length - job.start)) reject(op, few);
   if (!spans) return {job};
   bool fits = spans->ndim() == 2 && spans->shape(1) == 2 && job.start == 0;
   GatedConvs jobs;
@@ -114,6 +119,8 @@ GatedConvs cut_spans(const std::string& op, const GatedConv& job, const MaybeSpa
     if (fits) jobs.push_back(cut(job, first, last));
     free = last;
   }
+  for (const GatedConv& one : jobs)
+    if (!enough(one.z.length)) reject(op, few);
   if (!fits)
     reject(op, "spans need to be rows [first, last) of z in order, none empty, none shared, with start = 0");
   return jobs;
@@ -259,7 +266,7 @@ void bind_conv(py::module_& m) {
         "M >= S - start + K - 1. A tap at lag -d (a filter that looks ahead, or one wrapped around a\n"
         "circle of any length) is stored with its sign turned as tap M - d; then M >= 2 S - 1 keeps the\n"
         "rest out. With spans int64 [B, 2] every run of rows [first, last) is a sequence by itself, and the\n"
-        "rows of `out` between them are left as they are. Raises ValueError on wrong shapes.");
+        "rows of `out` between them are left as they are; `add` then counts from the start of each. Raises ValueError on wrong shapes.");
   m.def("row_spectrum", &row_spectrum_py, taps, py::arg("size"), py::kw_only(), threads,
         "As spectrum, for row_conv: taps float32 [C, K] with contiguous rows, K <= size, which 512 divides\n"
         "-> float32 [C, size]. Raises ValueError on wrong shapes or sizes.");

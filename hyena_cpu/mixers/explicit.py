@@ -173,8 +173,10 @@ def _convolve(
     """Outputs of rows z [G, n, 16], causal or as the originals wrap them; conv None: all rows."""
     if WRAP not in ctx.compat:
         if conv is not None:
-            take_in = conv.extend if ctx.keep else conv.peek
-            return take_in(z, ctx.threads, skip=skip, post=post)
+            if ctx.keep:
+                return conv.extend(z, ctx.threads, skip=skip, post=post)
+            whole = np.array([0, z.shape[1]])
+            return conv.peek(z.copy(), whole, ctx.threads, skip=skip, post=post)
         return taps.bank.convolve(z, 0, ctx.threads, skip=skip, post=post)
     if conv is not None:
         raise ModelError(

@@ -171,11 +171,12 @@ def append_each(
 ) -> Floats:
     """Appends the rows z [G, T, 16] of every sequence to its convolution; outputs [G, T, 16].
 
-    Rows that are not kept follow one sequence only.
+    Rows that are not kept all follow the same one.
     """
+    if not ctx.keep:
+        return convs[0].peek(z, ctx.offsets, ctx.threads, skip=skip, pre=pre, post=post)
     if len(convs) == 1:
-        take_in = convs[0].extend if ctx.keep else convs[0].peek
-        return take_in(z, ctx.threads, skip=skip, pre=pre, post=post)
+        return convs[0].extend(z, ctx.threads, skip=skip, pre=pre, post=post)
     if len(convs) == z.shape[1]:
         return extend_each(convs, z, ctx.threads, skip=skip, pre=pre, post=post)
     out = np.empty_like(z)
