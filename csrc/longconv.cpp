@@ -69,9 +69,8 @@ constexpr std::int64_t kPiece = 1 << 14;
 /// f(begin, end) for pieces of [0, length).
 template <class F>
 void for_pieces(std::int64_t length, int threads, F f) {
-  parallel_for((length + kPiece - 1) / kPiece, threads, [&](std::int64_t piece, int) {
-    f(piece * kPiece, std::min((piece + 1) * kPiece, length));
-  });
+  parallel_for((length + kPiece - 1) / kPiece, threads,
+               [&](std::int64_t piece, int) { f(piece * kPiece, std::min((piece + 1) * kPiece, length)); });
 }
 
 // Threads share one tile of 16 channels after the other: a tile of a million rows is 64 MiB.

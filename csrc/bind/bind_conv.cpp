@@ -121,8 +121,7 @@ GatedConvs cut_spans(const std::string& op, const GatedConv& job, const MaybeSpa
   }
   for (const GatedConv& one : jobs)
     if (!enough(one.z.length)) reject(op, few);
-  if (!fits)
-    reject(op, "spans need to be rows [first, last) of z in order, none empty, none shared, with start = 0");
+  if (!fits) reject(op, "spans need to be rows [first, last) of z in order, none empty, none shared, with start = 0");
   return jobs;
 }
 
@@ -193,8 +192,8 @@ bool overlap(const TileView& a, const TileView& b) {
 }
 
 FloatArray direct_conv_py(const FloatArray& z, const FloatArray& taps, std::int64_t start, const MaybeArray& skip,
-                          const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out,
-                          const MaybeArray& add, const MaybeSpans& spans, int threads) {
+                          const MaybeArray& pre, const MaybeArray& post, const MaybeArray& out, const MaybeArray& add,
+                          const MaybeSpans& spans, int threads) {
   FloatArray y;
   const GatedConv job = gated("direct_conv", z, start, skip, pre, post, add, out, y);
   const GatedConvs jobs = cut_spans("direct_conv", job, spans);
@@ -256,8 +255,8 @@ void bind_conv(py::module_& m) {
         "Transform of taps float32 [G, K, 16], K <= size, padded with zeros to `size` (one of\n"
         "transform_size) and scaled for long_conv: float32 [G, size, 16] in a layout that only long_conv\n"
         "of the same build reads. Raises ValueError on wrong shapes or sizes.");
-  m.def("long_conv", &long_conv_py, z, py::arg("spectrum").noconvert(), start, skip, pre, post, out, py::kw_only(),
-        add, spans, threads,
+  m.def("long_conv", &long_conv_py, z, py::arg("spectrum").noconvert(), start, skip, pre, post, out, py::kw_only(), add,
+        spans, threads,
         "post * (c + skip * w + add) at times [start, S), where w = pre * z and c is the product of w and the\n"
         "filter behind `spectrum` modulo t^M + 1: their convolution, in which what lies beyond M comes\n"
         "back M earlier with its sign turned. float32 z, pre [G, S, 16], spectrum [G, M, 16] with M >= S,\n"
@@ -266,7 +265,8 @@ void bind_conv(py::module_& m) {
         "M >= S - start + K - 1. A tap at lag -d (a filter that looks ahead, or one wrapped around a\n"
         "circle of any length) is stored with its sign turned as tap M - d; then M >= 2 S - 1 keeps the\n"
         "rest out. With spans int64 [B, 2] every run of rows [first, last) is a sequence by itself, and the\n"
-        "rows of `out` between them are left as they are; `add` then counts from the start of each. Raises ValueError on wrong shapes.");
+        "rows of `out` between them are left as they are; `add` then counts from the\n"
+        "start of each. Raises ValueError on wrong shapes.");
   m.def("row_spectrum", &row_spectrum_py, taps, py::arg("size"), py::kw_only(), threads,
         "As spectrum, for row_conv: taps float32 [C, K] with contiguous rows, K <= size, which 512 divides\n"
         "-> float32 [C, size]. Raises ValueError on wrong shapes or sizes.");
