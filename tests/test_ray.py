@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import PACKAGE_HOME
 from dna_toy import dna_folder
 from test_cli import program
 from toy import LENGTH
@@ -26,10 +27,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of ray and what it imports
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A local Ray with two CPUs; rows keep their order."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Workers look into the folder they are started from first: not the sources without kernels.
+        patch.chdir(tmp_path_factory.mktemp("start"))
+        patch.setenv("PYTHONPATH", str(PACKAGE_HOME))
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     ray.data.DataContext.get_current().execution_options.preserve_order = True
     ray.data.DataContext.get_current().enable_progress_bars = False
