@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from .errors import HyenaError, InputError, LimitError, ModelError, NumericError
 
 if TYPE_CHECKING:
-    from .engine import Progress
     from .longconv import LongConv
     from .model import Model
+    from .network import Progress
     from .planner import Plan, plan
     from .state import State
     from .weights import Weights

@@ -58,10 +58,7 @@ class Block:
 
     def extend(self, states: Sequence[Any] | None, x: Floats, ctx: Context) -> None:
         """Adds this layer's contribution to x [T, D] in place."""
-        if states is None:
-            self.mixer.whole(x, self.norm1, ctx)
-        else:
-            self.mixer.extend(states, x, self.norm1, ctx)
+        self.mixer.extend(states, x, self.norm1, ctx)
         if self.mlp is not None:
             self.mlp.add_to(x, ctx.threads)
 

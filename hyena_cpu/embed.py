@@ -91,9 +91,7 @@ def check(model: Model, layer: int, pool: str | None) -> None:
     """InputError unless the model has the layer and the pooling is known."""
     if pool not in ("mean", "last", None):
         raise InputError(f"pool is {pool!r}, must be mean, last or None")
-    depth = len(model.config.layers)
-    if not -1 <= layer <= depth:
-        raise InputError(f"layer is {layer}, must be in 0..{depth}, or -1 for the last norm")
+    model.depth_of(layer)
 
 
 def checked(model: Model, ids: ArrayLike) -> Ids:

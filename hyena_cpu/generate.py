@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from . import sampling
+from .closing import Closing
 from .errors import InputError
 from .prompts import Ids, Options, Prompt, prepare
 from .text_stream import StopStrings
@@ -131,7 +131,7 @@ def _taken_in(model: Model, prompt: Prompt, state: State | None) -> State:
     return state
 
 
-class TextStream:
+class TextStream(Closing):
     """A run under way: an iterator of `Piece`s. Made by `stream` and `samples`.
 
     After the last piece `finish_reason` and `stop_text` are set; `tokens`, `logprobs` and `text`
@@ -198,17 +198,6 @@ class TextStream:
         if self.finish_reason is None:
             self.text += self._rest()
             self.finish_reason = "cancelled"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def result(self) -> Result:
         """Everything about the run; one that is not finished counts as cancelled."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Container, Iterable
-from types import TracebackType
-from typing import Self
 
+from .closing import Closing
 from .errors import InputError, LimitError
 from .sequences import Record
 
@@ -22,7 +21,7 @@ NAMES_SHOWN = 3
 _UPPER = bytes(byte for byte in range(256) if not ord("a") <= byte <= ord("z"))
 
 
-class Genome:
+class Genome(Closing):
     """Sequences by record id. A context manager: leaving it drops the temporary file.
 
     names: ids of all records, in order. n_lower: lower-case letters of the records kept.
@@ -100,14 +99,3 @@ class Genome:
         shown = ", ".join(self.names[:NAMES_SHOWN])
         more = len(self.names) - NAMES_SHOWN
         return f"{shown} and {more} more" if more > 0 else shown
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import kernels
+from .closing import Closing
 from .errors import InputError
 from .threads import default_threads
 
@@ -24,7 +24,7 @@ _KEPT_FORMS = 4
 _SCRATCH_ROWS = 8192
 
 
-class LongConv:
+class LongConv(Closing):
     """Causal depthwise convolution with one long filter per channel, by FFT.
 
     y[c, t] = post[c, t] * (sum over k of taps[c, k] * w[c, t - k] + skip[c] * w[c, t]) with
@@ -111,15 +111,8 @@ class LongConv:
                 convolve(form, inputs, y[batch])
         return y
 
-    def __enter__(self) -> LongConv:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Drops cached transforms. The operator stays usable."""
         with self._lock:
             self._forms.clear()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import embed, generate, score
+from .closing import Closing
 from .engine import Engine
 from .errors import ModelError
 from .tokenizers import Tokenizer
@@ -19,7 +19,7 @@ Floats = NDArray[np.float32]
 Text = str | bytes | ArrayLike
 
 
-class Model(Engine):
+class Model(Engine, Closing):
     """What `hyena_cpu.load` returns.
 
     `logits`, `hidden`, `classify` and `token_logprobs` take whole sequences of ids; `prefill`,
@@ -75,17 +75,6 @@ class Model(Engine):
     def close(self) -> None:
         """Drops cached transforms. The model stays usable."""
         self.convolutions.cache.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> Any:
         raise TypeError(

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from . import pooling
 from .errors import InputError, LimitError
 
 BATCH_ROWS = 16384  # tokens of short sequences that are worked on together
-BLOCK_ROWS = 4096  # rows of hidden states handed out at a time
 HEAD_ROWS = 256  # rows of logits made at a time where not all of them are wanted
 LOGPROB_BYTES = 4 + 3 * 8  # a logit, and what its float64 softmax holds of it
 BLOCKS_PER_THREAD = 4 << 20  # bytes: a block of tokens or a tile that a thread is working on
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .network import Network
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Plan:
 
 
 def plan(
-    model: Engine,
+    model: Network,
     length: int,
     batch: int = 1,
     *,
@@ -78,13 +78,13 @@ def plan(
             ("state", states),
             ("logits", 4 * config.logits_width * logits_rows),
             ("log-probabilities", LOGPROB_BYTES * config.logits_width * min(tokens, HEAD_ROWS)),
-            ("rows handed out", 2 * 4 * config.d_model * min(tokens, BLOCK_ROWS)),
+            ("rows handed out", 2 * 4 * config.d_model * min(tokens, pooling.BLOCK_ROWS)),
             ("blocks in work", BLOCKS_PER_THREAD * model.threads),
         )
     )
 
 
-def batch_rows(model: Engine) -> int:
+def batch_rows(model: Network) -> int:
     """Tokens of short sequences to work on together: fewer where `max_memory` holds no more."""
     rows = BATCH_ROWS
     while model.max_memory is not None and rows > HEAD_ROWS:
@@ -95,7 +95,7 @@ def batch_rows(model: Engine) -> int:
     return rows
 
 
-def _filters(model: Engine, new: int, length: int, state: bool) -> list[tuple[str, int]]:
+def _filters(model: Network, new: int, length: int, state: bool) -> list[tuple[str, int]]:
     """What the long filters hold: networks of implicit ones, transforms kept, one in the making."""
     taps = [taps for block in model.blocks for taps in block.mixer.taps]
     banks = {id(one.bank.source): one.bank for one in taps}.values()

@@ -6,14 +6,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self, TextIO
+
+from .closing import Closing
 
 PATIENCE_S = 2.0  # a step shorter than this shows nothing
 INTERVAL_S = 0.5
 
 
-class Progress:
+class Progress(Closing):
     """A context that writes how far a step is from a second thread while it lasts.
 
     `label: done/total, rate, seconds so far, time left`, as far as they are known.
@@ -55,14 +56,6 @@ class Progress:
             self._thread = threading.Thread(target=self._write, daemon=True)
             self._thread.start()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Wipes the line. May be called twice."""

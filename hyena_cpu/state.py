@@ -8,13 +8,13 @@ of a file (`parts`, `restore`) and knows its size (`nbytes`). A mixer makes its 
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels, state_file
+from .closing import Closing
 from .errors import InputError, LimitError
 from .parts import Parts
 
@@ -60,7 +60,7 @@ class LayerState(Protocol):
         """Makes a new state what `parts` were taken of. InputError if they do not fit."""
 
 
-class State:
+class State(Closing):
     """One sequence under way: feed it with `Model.extend` or `Model.step`.
 
     position: tokens taken in so far. logits: float32 [logits_width] of the last one, or None where
@@ -209,14 +209,3 @@ class State:
         """Lets go of all memory; nothing can be done with the state any more."""
         self.layers, self.closed = [], True
         self.logits = self._tokens = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import HyenaError, InputError
+from .files import sync_folder
 from .parts import MOST, Parts
 
 Array = NDArray[Any]
@@ -83,7 +84,7 @@ def write(path: str | Path, tree: dict[str, Any], *, fingerprint: str, isa: str)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
         finally:
             with contextlib.suppress(OSError):  # after the renaming it is not there
                 temporary.unlink()
@@ -142,14 +143,6 @@ def _places(shapes: list[tuple[int, ...]]) -> tuple[list[int], int]:
         starts.append(start)
         at = start + ITEM * math.prod(shape)
     return starts, at
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 # ---- reading

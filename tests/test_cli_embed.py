@@ -7,20 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import PACKAGE_HOME, shared_path
 from test_cli import assert_one_line, environment, program
-from toy import GELU, IMPLICIT, _model, layer, weights
+from toy import dna_folder
 
 import hyena_cpu
-from hyena_cpu.config import HyenaConfig, SpecialTokens, TokenizerConfig
 from hyena_cpu.model import Model
 from hyena_cpu.sequences import reverse_complement
-from hyena_cpu.weights import save_folder
 
 CASES = Path(__file__).parent / "cases"
 VARIABLE = CASES / "C025" / "variable_lengths.fa"  # ACGTACGT, AC, ACGT x 4
@@ -30,20 +27,7 @@ LONGEST = 9_000
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random weights: two Hyena layers, 12 ids of 16 rows, at most 9,000 tokens."""
-    hyena = HyenaConfig(replace(IMPLICIT, taps=LONGEST))
-    config = _model(
-        layer(hyena, GELU),
-        layer(hyena, GELU),
-        vocab_size=12,
-        logits_width=16,
-        max_length=LONGEST,
-        tokenizer=TokenizerConfig("dna"),
-        special_tokens=SpecialTokens(bos=2, eos=1, pad=4),
-        name="dna-toy",
-    )
-    path = tmp_path_factory.mktemp("models") / "dna-toy"
-    save_folder(path, config, weights(config).tensors)
-    return path
+    return dna_folder(tmp_path_factory.mktemp("models") / "dna-toy", LONGEST)
 
 
 @pytest.fixture(scope="module")

@@ -179,6 +179,6 @@ def run(name: str, u: np.ndarray, compat: str | None = None) -> np.ndarray:
     ctx = context([u.shape[1]], [0], 2, flags)
     y = u.copy()
     for row in y:
-        mixer.whole(row, NoNorm(), ctx)
+        mixer.extend(None, row, NoNorm(), ctx)
     y -= u
     return y

@@ -13,6 +13,8 @@ PACKAGE = Path(hyena_cpu.__file__).parent
 ROOMS = [
     "errors",
     "batches",
+    "closing",
+    "files",
     "streams",
     "tables",
     "config",
@@ -42,6 +44,7 @@ ROOMS = [
     "text_stream",
     "tokenizers",
     "planner",
+    "network",
     "engine",
     "reference",
     "sampling",

@@ -4,9 +4,9 @@
 
 x [T, D] is the residual stream of the new rows, sequence after sequence; `states` has one state
 per sequence, or is None when every sequence is new and none is to be continued. What the mixer
-makes of norm(x) is added to x. How a sequence is cut into calls changes rounding only.
-`whole(x, norm, ctx)` is the same for complete sequences and the only form a mixer that is not
-`causal` has. `buffers` and `state_bytes` say what memory it takes.
+makes of norm(x) is added to x. How a sequence is cut into calls changes rounding only. A mixer that
+is not `causal` reads complete sequences and has no states. `buffers` and `state_bytes` say what
+memory it takes.
 """
 
 from __future__ import annotations
@@ -40,9 +40,6 @@ class Mixer(Protocol):
 
     def extend(self, states: Sequence[Any] | None, x: Floats, norm: Norm, ctx: Context) -> None:
         """Appends rows norm(x), x [T, D], to their sequences and adds its output to x."""
-
-    def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
-        """The same for complete sequences, nothing remembered."""
 
     def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart.

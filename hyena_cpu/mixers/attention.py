@@ -74,10 +74,6 @@ class Attention:
             cache.length += n
         self.out_proj.add_to(x, h, ctx.threads)
 
-    def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
-        """`extend` of complete sequences."""
-        self.extend(None, x, norm, ctx)
-
     def buffers(
         self,
         rows: int,

@@ -71,10 +71,6 @@ class LongConv:
         kernels.gelu_erf(mixed, out=mixed, threads=ctx.threads)
         x += kernels.glu(self.out_proj(mixed, ctx.threads), threads=ctx.threads)
 
-    def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
-        """`extend` of complete sequences."""
-        self.extend(None, x, norm, ctx)
-
     def buffers(
         self,
         rows: int,
@@ -134,10 +130,6 @@ class H3Conv:
             mixed = _convolve(self.taps[1], convs[1], s, self.skips[1], qt, ctx)
             kernels.tiles_to_rows(mixed, self.d_model, out=h[first:last], threads=ctx.threads)
         self.out_proj.add_to(x, h, ctx.threads)
-
-    def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
-        """`extend` of complete sequences."""
-        self.extend(None, x, norm, ctx)
 
     def buffers(
         self,

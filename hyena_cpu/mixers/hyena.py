@@ -71,8 +71,10 @@ class Hyena:
         """Appends rows norm(x), x [T, D], to their sequences and adds its output to x.
 
         Without states every sequence starts empty and nothing is remembered. Normalised rows,
-        projection and output are never in memory as a whole.
+        projection and output are never in memory as a whole. A bidirectional layer has no states.
         """
+        if not self.causal and len(self.taps) != 1:
+            raise ModelError("a bidirectional Hyena layer is supported at order 2 only")
         tails = None
         if states is not None:
             tails = np.stack([self._tail_rows(s, norm, ctx.threads) for s in states])
@@ -93,12 +95,6 @@ class Hyena:
                 self._tail(states[b]).take_in(x[first:last], tails[b])
         z = self._mix(states, gates, z, ctx)
         kernels.add_tiles(x, z, self.out_proj.packed, self.out_proj.bias, threads=ctx.threads)
-
-    def whole(self, x: Floats, norm: Norm, ctx: Context) -> None:
-        """`extend` of complete sequences; the only form a bidirectional layer has."""
-        if not self.causal and len(self.taps) != 1:
-            raise ModelError("a bidirectional Hyena layer is supported at order 2 only")
-        self.extend(None, x, norm, ctx)
 
     def _mix(
         self, states: Sequence[ConvState] | None, gates: Floats, z: Floats, ctx: Context

@@ -26,6 +26,7 @@ from ..config import (
     check,
 )
 from ..errors import ModelError, NumericError
+from ..files import sync_folder
 from .foreign import Source
 from .naming import Array, Tensor, collect
 
@@ -180,9 +181,9 @@ def save_folder(
         temporary.mkdir(parents=True)
         for name, content in files.items():
             _write(temporary / name, content)
-        _sync_folder(temporary)
+        sync_folder(temporary)
         temporary.rename(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise ModelError(f"{target}: cannot be written: {error.strerror}") from error
     finally:
@@ -213,11 +214,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -1,0 +1,205 @@
+"""The network: weights ready to run, from token ids to rows and from rows to numbers.
+
+It knows rows of sequences end to end; what a sequence is to its caller is the engine's business.
+
+Shapes: T tokens, D width, V = logits_width rows of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import kernels, planner
+from .blocks import Block
+from .config import ModelConfig
+from .context import context
+from .errors import InputError, LimitError, ModelError
+from .ids import token_ids
+from .linear import Linear
+from .norm import Norm
+from .online_taps import Convolutions
+from .state import State
+from .weights import Weights
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int32]
+Progress = Callable[[int, int], None]
+
+SPECTRA_BUDGET = 512 << 20  # bytes of transforms kept, unless a smaller max_memory asks for less
+
+PROGRESS_ROWS = 256  # calls on fewer tokens are over before anybody wonders
+
+COMPAT = frozenset({"wrap_filter"})
+
+
+class Network:
+    """Embedding, blocks, norm and head, with how they are to be computed."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        *,
+        threads: int,
+        max_memory: int | None = None,
+        compat: Iterable[str] = (),
+        on_progress: Progress | None = None,
+    ) -> None:
+        config, tensors = weights.config, weights.tensors
+        self.config: ModelConfig = config
+        self.folder = weights.folder
+        self.generation = weights.generation
+        self.notes = weights.notes
+        self.fingerprint = weights.fingerprint
+        self.threads = threads
+        self.max_memory = max_memory
+        self.on_progress = on_progress
+        self.compat = frozenset([compat] if isinstance(compat, str) else compat)
+        unknown = sorted(self.compat - COMPAT)
+        if unknown:
+            raise InputError(f"compat {unknown[0]!r} is not known; known: {', '.join(COMPAT)}")
+        self.num_parameters = weights.num_parameters
+        budget = SPECTRA_BUDGET if max_memory is None else min(SPECTRA_BUDGET, max_memory // 4)
+        self.convolutions = Convolutions(budget, config.max_length)
+        self._embedding = tensors["embedding.weight"]
+        self._positions = tensors.get("positions.weight")
+        self.blocks = [
+            Block(layer, config, _layer_tensors(tensors, i), self.convolutions)
+            for i, layer in enumerate(config.layers)
+        ]
+        self._norm = Norm(config.norm, tensors, "norm")
+        self._head = self._classifier = None
+        if config.classifier is not None:
+            self._classifier = Linear.from_tensors(tensors, "classifier")
+        else:
+            name = "embedding" if config.tie_embeddings else "head"
+            self._head = Linear(tensors[f"{name}.weight"], None)
+
+    # ---- what it is
+
+    @property
+    def name(self) -> str:
+        """The name in the config, else that of the folder."""
+        return self.config.name or self.folder.name
+
+    @property
+    def max_length(self) -> int | None:
+        """Most tokens a sequence may have; None if there is no limit."""
+        return self.config.max_length
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids below this have a meaning; further rows of the logits are padding."""
+        return self.config.vocab_size
+
+    @property
+    def logits_width(self) -> int:
+        """Rows of the stored head, V."""
+        return self.config.logits_width
+
+    @property
+    def numerics(self) -> dict[str, Any]:
+        """How numbers are computed. Two runs with the same dtype and isa agree to the bit."""
+        return {"dtype": "float32", "isa": kernels.build, "threads": self.threads}
+
+    @property
+    def causal(self) -> bool:
+        """Whether it can be continued token by token."""
+        return all(block.mixer.causal for block in self.blocks)
+
+    # ---- checks
+
+    def check_ids(self, ids: ArrayLike) -> Ids:
+        """ids as int32 [T]. InputError if empty, not integers, or outside the embedding."""
+        return token_ids(ids, self._embedding.shape[0])
+
+    def check_length(
+        self,
+        length: int,
+        batch: int = 1,
+        *,
+        new: int | None = None,
+        logits_rows: int = 0,
+        state: bool = False,
+        ahead: int | None = None,
+    ) -> None:
+        """LimitError if a sequence of this length does not fit the model or `max_memory`."""
+        limit = self.max_length
+        if limit is not None and length > limit:
+            raise LimitError(
+                f"the sequence has {length} tokens but {self.name} takes at most {limit}: "
+                "shorten it or cut it into windows"
+            )
+        self._check_memory(
+            length, batch, new=new, logits_rows=logits_rows, state=state, ahead=ahead
+        )
+
+    def _check_memory(self, length: int, batch: int = 1, **what: Any) -> None:
+        if self.max_memory is not None:
+            planner.plan(self, length, batch, **what).check(self.max_memory)
+
+    # ---- the forward pass
+
+    def _rows(
+        self,
+        pieces: list[Ids],
+        states: list[State] | None = None,
+        *,
+        depth: int | None = None,
+        keep: bool = True,
+        ahead: int | None = None,
+    ) -> Floats:
+        """Residual stream [T, D] of pieces end to end after `depth` blocks (None: all of them).
+
+        Every piece follows its state, or begins a sequence where there are none. keep: states take
+        it in. ahead: and drop their histories but for so many further tokens.
+        """
+        starts = [0] * len(pieces) if states is None else [state.position for state in states]
+        lengths = [len(piece) for piece in pieces]
+        ctx = context(lengths, starts, self.threads, self.compat, keep=keep)
+        x = self._embedding[np.concatenate(pieces)]
+        if self._positions is not None:
+            x += self._positions[ctx.positions]
+        blocks = self.blocks[:depth]
+        for i, block in enumerate(blocks):
+            layers = None if states is None else [state.layers[i] for state in states]
+            block.extend(layers, x, ctx)
+            if layers is not None and ahead is not None:
+                for layer in layers:
+                    layer.drop_history(ahead, ctx.threads)
+            if self.on_progress is not None and len(x) >= PROGRESS_ROWS:
+                self.on_progress(len(x) * (i + 1) // len(blocks), len(x))
+        return x
+
+    def _normed(self, x: Floats) -> Floats:
+        return self._norm(x, self.threads)
+
+    def _target_logprobs(self, x: Floats, targets: Ids) -> NDArray[np.float64]:
+        """float64 [n]: natural log of p(targets[t]) by row t of the residual stream x [n, D]."""
+        scores = np.empty(len(targets))
+        for t in range(0, len(targets), planner.HEAD_ROWS):
+            rows = slice(t, min(t + planner.HEAD_ROWS, len(targets)))
+            logprobs = log_softmax(self._logits_of(self._normed(x[rows])))
+            scores[rows] = logprobs[np.arange(len(logprobs)), targets[rows]]
+        return scores
+
+    def _logits_of(self, h: Floats) -> Floats:
+        if self._head is None:
+            raise ModelError(f"{self.name} has no language-model head: use classify or hidden")
+        return self._head(h, self.threads)
+
+
+def log_softmax(logits: Floats) -> NDArray[np.float64]:
+    """float64 [n, V]: natural log of the softmax of each row of logits [n, V]."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(axis=1, keepdims=True)
+    wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
+    return wide
+
+
+def _layer_tensors(tensors: dict[str, Floats], layer: int) -> dict[str, Floats]:
+    prefix = f"layers.{layer}."
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
