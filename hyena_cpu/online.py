@@ -113,16 +113,14 @@ class OnlineConv:
 
     def _added(self, n: int, threads: int) -> Floats | None:
         """What the history adds to the next n outputs or more [G, n.., 16]; None for nothing."""
-        reach = self._taps.reach
-        rows = self._newest(reach)
-        before = rows.shape[1]
-        if before == 0 or reach == 0:
+        if self.position == 0 or self._taps.reach == 0:
             return None
         n = ahead_for(n)
         if self._ahead is None or self._ahead[0] != self.position or self._ahead[1].shape[1] != n:
+            rows = self._newest(self._taps.reach)
             silent = np.zeros((len(rows), n, LANES), np.float32)
             whole = np.concatenate([rows, silent], axis=1)
-            self._ahead = self.position, self._taps.bank.convolve(whole, before, threads)
+            self._ahead = self.position, self._taps.bank.convolve(whole, rows.shape[1], threads)
         return self._ahead[1]
 
     def history(self) -> Floats:
@@ -185,9 +183,8 @@ class OnlineConv:
         if self._state is not None and position - self._base >= self._state.oldest:
             now = position - self._base
             self._state.rewind(now)
-            if (
-                position < self._history.end
-            ):  # an endless state that has dropped what the chunks begin with
+            if position < self._history.end:
+                # An endless state that has dropped what the history begins with.
                 first = max(self._state.first, now - self._needed)
                 self._history.set(self._state.inputs(first, now), position)
             return
