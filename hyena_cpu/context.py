@@ -18,6 +18,7 @@ class Context:
 
     offsets: int64 [B + 1]; sequence b owns rows offsets[b] .. offsets[b + 1].
     positions: int64 [T], the position of each row in its own sequence.
+    ids: int32 [T], the token of each row, for mixers that choose by it.
     threads: how many threads a kernel may use; never changes a result.
     compat: names of the originals' behaviours asked for (`wrap_filter`).
     keep: whether states take the rows in; if not, they are read and stay as they are.
@@ -25,6 +26,7 @@ class Context:
 
     offsets: NDArray[np.int64]
     positions: NDArray[np.int64]
+    ids: NDArray[np.int32]
     threads: int
     compat: frozenset[str] = frozenset()
     keep: bool = True
@@ -42,16 +44,17 @@ class Context:
 
 
 def context(
-    lengths: list[int],
+    pieces: list[NDArray[np.int32]],
     starts: list[int],
     threads: int,
     compat: frozenset[str] = frozenset(),
     *,
     keep: bool = True,
 ) -> Context:
-    """A context for B sequences that append `lengths` rows from positions `starts` on."""
+    """A context for B sequences that append the ids of `pieces` from positions `starts` on."""
+    lengths = [len(piece) for piece in pieces]
     offsets = np.cumsum([0, *lengths], dtype=np.int64)
     positions = np.concatenate(
         [np.arange(s, s + n, dtype=np.int64) for s, n in zip(starts, lengths, strict=True)]
     )
-    return Context(offsets, positions, threads, compat, keep)
+    return Context(offsets, positions, np.concatenate(pieces), threads, compat, keep)

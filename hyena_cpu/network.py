@@ -158,9 +158,8 @@ class Network:
         it in. ahead: and drop their histories but for so many further tokens.
         """
         starts = [0] * len(pieces) if states is None else [state.position for state in states]
-        lengths = [len(piece) for piece in pieces]
-        ctx = context(lengths, starts, self.threads, self.compat, keep=keep)
-        x = self._embedding[np.concatenate(pieces)]
+        ctx = context(pieces, starts, self.threads, self.compat, keep=keep)
+        x = self._embedding[ctx.ids]
         if self._positions is not None:
             x += self._positions[ctx.positions]
         blocks = self.blocks[:depth]

@@ -88,7 +88,7 @@ class Score:
 
     def __init__(
         self,
-        model: str | Path | None = None,
+        model: str | Path = "tiny-dna",
         *,
         threads: int | None = None,
         max_memory: int | None = None,
@@ -140,7 +140,7 @@ class Embed:
 
     def __init__(
         self,
-        model: str | Path | None = None,
+        model: str | Path = "tiny-dna",
         *,
         threads: int | None = None,
         max_memory: int | None = None,

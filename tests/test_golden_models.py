@@ -176,7 +176,7 @@ def run(name: str, u: np.ndarray, compat: str | None = None) -> np.ndarray:
     config, tensors = load_operator(GOLDEN / f"{name}.config.json", GOLDEN / f"{name}.safetensors")
     mixer = build_mixer(config, tensors, u.shape[-1], Convolutions(1 << 20))
     flags = frozenset([compat] if compat else [])
-    ctx = context([u.shape[1]], [0], 2, flags)
+    ctx = context([np.zeros(u.shape[1], np.int32)], [0], 2, flags)
     y = u.copy()
     for row in y:
         mixer.extend(None, row, NoNorm(), ctx)

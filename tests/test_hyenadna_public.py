@@ -147,5 +147,5 @@ def test_order_of_the_gates() -> None:
     np.testing.assert_allclose(exact[:, 0], want, atol=1e-7)
     mixer = build_mixer(config, tensors, 3, Convolutions(1 << 20))
     y = unit.copy()
-    mixer.extend(None, y, NoNorm(), context([3], [0], 1))
+    mixer.extend(None, y, NoNorm(), context([np.zeros(3, np.int32)], [0], 1))
     np.testing.assert_allclose((y - unit)[:, 0], want, atol=1e-6)

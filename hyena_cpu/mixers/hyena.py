@@ -77,7 +77,7 @@ class Hyena:
             raise ModelError("a bidirectional Hyena layer is supported at order 2 only")
         tails = None
         if states is not None:
-            tails = np.stack([self._tail_rows(s, norm, ctx.threads) for s in states])
+            tails = np.array([self._tail_rows(s, norm, ctx.threads) for s in states])
         gates, z = kernels.project_conv(
             x,
             norm.weights,
