@@ -12,6 +12,7 @@ _D = NDArray[np.float64]
 
 module: ModuleType
 build: str
+lanes: int
 
 def available() -> list[str]: ...
 def load(build: str) -> ModuleType: ...

@@ -8,6 +8,7 @@ Shapes: T tokens, D width, V = logits_width rows of the head.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,30 +117,24 @@ class Network:
         """ids as int32 [T]. InputError if empty, not integers, or outside the embedding."""
         return token_ids(ids, self._embedding.shape[0])
 
-    def check_length(
-        self,
-        length: int,
-        batch: int = 1,
-        *,
-        new: int | None = None,
-        logits_rows: int = 0,
-        state: bool = False,
-        ahead: int | None = None,
-    ) -> None:
-        """LimitError if a sequence of this length does not fit the model or `max_memory`."""
+    def check_length(self, length: int, batch: int = 1, **what: Any) -> None:
+        """LimitError if a sequence of this length does not fit the model or `max_memory`.
+
+        `what` goes to `planner.plan`, with no state unless it says so.
+        """
         limit = self.max_length
         if limit is not None and length > limit:
             raise LimitError(
                 f"the sequence has {length} tokens but {self.name} takes at most {limit}: "
                 "shorten it or cut it into windows"
             )
-        self._check_memory(
-            length, batch, new=new, logits_rows=logits_rows, state=state, ahead=ahead
-        )
+        self._check_memory(length, batch, **({"state": False} | what))
 
     def _check_memory(self, length: int, batch: int = 1, **what: Any) -> None:
         if self.max_memory is not None:
-            planner.plan(self, length, batch, **what).check(self.max_memory)
+            needed = planner.plan(self, length, batch, **what)
+            needed.check(self.max_memory)
+            self.convolutions.cache.limit(self.max_memory - needed.needed)
 
     # ---- the forward pass
 
@@ -164,6 +159,9 @@ class Network:
             x += self._positions[ctx.positions]
         blocks = self.blocks[:depth]
         for i, block in enumerate(blocks):
+            if i and type(block.mixer) is not type(blocks[i - 1].mixer):
+                ctx.memory.close()  # arrays have other sizes now
+                ctx = replace(ctx, memory=kernels.Memory())
             layers = None if states is None else [state.layers[i] for state in states]
             block.extend(layers, x, ctx)
             if layers is not None and ahead is not None:
@@ -171,6 +169,7 @@ class Network:
                     layer.drop_history(ahead, ctx.threads)
             if self.on_progress is not None and len(x) >= PROGRESS_ROWS:
                 self.on_progress(len(x) * (i + 1) // len(blocks), len(x))
+        ctx.memory.close()
         return x
 
     def _normed(self, x: Floats) -> Floats:
