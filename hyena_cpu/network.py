@@ -30,7 +30,7 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
 Progress = Callable[[int, int], None]
 
-SPECTRA_BUDGET = 512 << 20  # bytes of transforms kept, unless a smaller max_memory asks for less
+SPECTRA_BUDGET = 512 << 20  # bytes of transforms kept, or what a run leaves of max_memory
 
 PROGRESS_ROWS = 256  # calls on fewer tokens are over before anybody wonders
 
@@ -63,8 +63,7 @@ class Network:
         if unknown:
             raise InputError(f"compat {unknown[0]!r} is not known; known: {', '.join(COMPAT)}")
         self.num_parameters = weights.num_parameters
-        budget = SPECTRA_BUDGET if max_memory is None else min(SPECTRA_BUDGET, max_memory // 4)
-        self.convolutions = Convolutions(budget, config.max_length)
+        self.convolutions = Convolutions(SPECTRA_BUDGET, config.max_length)
         self._embedding = tensors["embedding.weight"]
         self._positions = tensors.get("positions.weight")
         self.blocks = [

@@ -145,9 +145,10 @@ def plan(
         ("filters for steps", _step_filters(model, call)),
         ("blocks in work", work * model.threads),
     )
-    kept = _kept(model, call)
-    rest = ALLOCATOR_BYTES + (sum(size for _, size in rows) + kept) // ALLOCATOR_SHARE
+    rest = ALLOCATOR_BYTES + sum(size for _, size in rows) // ALLOCATOR_SHARE
     rows = (*rows, ("allocator", rest))
+    kept = _kept(model, call)
+    kept += kept // ALLOCATOR_SHARE
     if model.max_memory is not None:
         kept = min(kept, max(0, model.max_memory - sum(size for _, size in rows)))
     return Plan((*rows, (KEPT, kept)))
@@ -248,7 +249,7 @@ def _wanted(call: Call) -> int | None:
 
 
 def _prompt(mixer: Mixer, length: int, *, once: bool = True) -> int:
-    """Bytes of a state that has taken in `length` tokens and has not begun to step. once: at once."""
+    """Bytes of a state that has taken in `length` tokens, once: in one call, and not stepped."""
     own = getattr(mixer, "prompt_bytes", None)
     if own is not None and once:
         return int(own(length))
