@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import planner, pooling, state_file
+from . import plan_phases, planner, pooling, state_file
 from .batches import grouped
 from .errors import InputError, ModelError
 from .network import Floats, Ids, Network, log_softmax
@@ -65,8 +65,8 @@ class Engine(Network):
         Row t is what the model says of token t + 1; the last row is of one that is not there.
         """
         x = self._whole([self.check_ids(ids)])
-        for t in range(0, len(x), planner.HEAD_ROWS):
-            yield t, log_softmax(self._logits_of(self._normed(x[t : t + planner.HEAD_ROWS])))
+        for t in range(0, len(x), plan_phases.HEAD_ROWS):
+            yield t, log_softmax(self._logits_of(self._normed(x[t : t + plan_phases.HEAD_ROWS])))
 
     def token_logprobs(self, ids: ArrayLike) -> NDArray[np.float64]:
         """float64 [T - 1]: natural log of p(ids[t + 1] | ids[:t + 1]) over all V rows."""
@@ -308,6 +308,7 @@ class Engine(Network):
             state=True,
             scored=scored or not keep,
             ahead=ahead,
+            peek=not keep,
         )
         if not keep:
             return self._rows(pieces, states, keep=False)

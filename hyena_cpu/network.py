@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import kernels, planner
+from . import kernels, plan_phases, planner
 from .blocks import Block
 from .config import ModelConfig
 from .context import context
@@ -177,8 +177,8 @@ class Network:
     def _target_logprobs(self, x: Floats, targets: Ids) -> NDArray[np.float64]:
         """float64 [n]: natural log of p(targets[t]) by row t of the residual stream x [n, D]."""
         scores = np.empty(len(targets))
-        for t in range(0, len(targets), planner.HEAD_ROWS):
-            rows = slice(t, min(t + planner.HEAD_ROWS, len(targets)))
+        for t in range(0, len(targets), plan_phases.HEAD_ROWS):
+            rows = slice(t, min(t + plan_phases.HEAD_ROWS, len(targets)))
             logprobs = log_softmax(self._logits_of(self._normed(x[rows])))
             scores[rows] = logprobs[np.arange(len(logprobs)), targets[rows]]
         return scores

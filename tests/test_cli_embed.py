@@ -236,7 +236,7 @@ def test_memory_allowed_bounds_what_is_computed_together(
     folder: Path, model: Model, tmp_path: Path
 ) -> None:
     path = fasta(tmp_path / "x.fa", *(bases(1000, i) for i in range(9)), bases(9_000))
-    enough = hyena_cpu.plan(model, 4_000, state=False).total
+    enough = hyena_cpu.plan(model, 4_000, state=False, hidden_rows=4_000).needed
     run = embed(folder, "--fasta", path, "--max-memory", enough, code=4)
     about, vectors = table(run.stdout)
     assert [row[3] for row in about[:9]] == ["ok"] * 9

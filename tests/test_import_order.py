@@ -44,6 +44,7 @@ ROOMS = [
     "hub",
     "text_stream",
     "tokenizers",
+    "plan_phases",
     "planner",
     "network",
     "engine",
