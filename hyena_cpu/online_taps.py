@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import kernels
 from .filters import LongFilter
 from .parts import Parts
-from .spectra import BLOCK_BYTES, LANES, FilterBank, SpectraCache, held_bytes
+from .spectra import BLOCK_BYTES, LANES, FilterBank, SpectraCache, tile_bytes
 
 Floats = NDArray[np.float32]
 ROW = 4 * LANES  # bytes of one row of one group
@@ -146,7 +146,7 @@ class OnlineTaps:
     def history_bytes(self, length: int) -> int:
         """Bytes of the rows that an OnlineConv keeps of `length` that came at once."""
         needed = self.reach + SURE_REWIND
-        return held_bytes(self.bank.groups, length if length <= 2 * needed else needed)
+        return tile_bytes(self.bank.groups, length if length <= 2 * needed else needed)
 
     def steps_bytes(self, length: int, wanted: int | None = None) -> int:
         """Bytes of an OnlineConv beside its history, once `wanted` steps follow `length` rows."""

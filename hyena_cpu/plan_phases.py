@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from . import pooling
 from .online import ahead_for, goes_by_steps
-from .spectra import held_bytes
+from .spectra import tile_bytes
 
 BLOCK_TOKENS = 132  # of a block that a thread is working on (csrc/tokenwise.cpp, csrc/linear.cpp)
 THREAD_BYTES = 1 << 20  # beside such a block: copied rows, sums, a stack
@@ -107,7 +107,7 @@ def _convolving(model: Network, mixer: Mixer, call: Call) -> Rows:
     # A chunk is joined with what came before it.
     new = ahead_for(call.new) if call.peek else call.new
     rows = max((one.history_bytes(call.before) for one in mixer.taps), default=0)
-    chunk = max((held_bytes(one.bank.groups, new) for one in mixer.taps), default=0)
+    chunk = max((tile_bytes(one.bank.groups, new) for one in mixer.taps), default=0)
     joined = (2 * chunk + rows) if call.peek else chunk
     return (("filter in the making", max(making, 2 * rows)), ("history and chunk", joined))
 
@@ -160,7 +160,7 @@ def _state_after(mixer: Mixer, call: Call) -> int:
     """Bytes of the layer's states when the call is done with them."""
     if call.peek:
         rows = ahead_for(call.new)
-        sums = sum(held_bytes(one.bank.groups, rows) for one in mixer.taps)
+        sums = sum(tile_bytes(one.bank.groups, rows) for one in mixer.taps)
         return _state_before(mixer, call) + sums
     length = call.after + call.room
     if call.ahead is not None:

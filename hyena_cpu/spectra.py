@@ -29,7 +29,6 @@ SMALL_SHARE = 256
 SCRATCH_KEPT = 64 << 20  # bytes that kernels keep between calls beside what they work in
 BLOCK_BYTES = 8 << 20  # of a spectrum that is not kept: so many groups are made at once
 TAPS_BYTES = 2 << 20  # of taps by channel, if these are several groups
-HUGE_PAGE = 2 << 20
 MOST_USES = 4096  # spectra whose last use is remembered
 
 Key = tuple[int, int, int]
@@ -315,10 +314,9 @@ class FilterBank:
         return tiles
 
 
-def held_bytes(groups: int, length: int) -> int:
-    """Bytes that tiles [groups, length, 16] take of memory: large ones whole huge pages."""
-    size = 4 * LANES * groups * (length | 1)
-    return size if size < 2 * HUGE_PAGE else -(-size // HUGE_PAGE) * HUGE_PAGE
+def tile_bytes(groups: int, length: int) -> int:
+    """Bytes of tiles [groups, length, 16], which lie an odd number of rows apart."""
+    return 4 * LANES * groups * (length | 1)
 
 
 def empty_tiles(groups: int, length: int) -> Floats:

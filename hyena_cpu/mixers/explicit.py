@@ -22,7 +22,7 @@ from ..linear import Linear
 from ..norm import Norm
 from ..online import OnlineConv
 from ..online_taps import Convolutions, OnlineTaps
-from ..spectra import LANES, FilterBank, held_bytes
+from ..spectra import LANES, FilterBank, tile_bytes
 from .hyena import pad_lanes
 
 Floats = NDArray[np.float32]
@@ -88,7 +88,7 @@ class LongConv:
     ) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * rows
-        tiles = held_bytes(-(-self.d_model // LANES), rows if alone else -(-rows // 2))
+        tiles = tile_bytes(-(-self.d_model // LANES), rows if alone else -(-rows // 2))
         return [  # of several sequences, all as long as the longest, one at a time
             ("convolutions", len(self.taps) * row + (1 if kept else 2) * tiles),
             ("mixer output", 3 * 4 * self.d_model * min(rows, _ROWS)),

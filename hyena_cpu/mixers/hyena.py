@@ -26,7 +26,7 @@ from ..linear import Linear
 from ..norm import Norm
 from ..online import OnlineConv, extend_each
 from ..online_taps import Convolutions, OnlineTaps
-from ..spectra import LANES, FilterBank, held_bytes
+from ..spectra import LANES, FilterBank, tile_bytes
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
@@ -136,7 +136,7 @@ class Hyena:
 
     def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
-        tiles = held_bytes(-(-self.d_model // LANES), rows)
+        tiles = tile_bytes(-(-self.d_model // LANES), rows)
         if kept and alone:  # what the state does not hold; outputs go where gates were
             held = all(taps.history_bytes(rows) >= tiles for taps in self.taps)
             return [("gates and values", tiles * (self.config.order - held))]
