@@ -13,6 +13,15 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .config_recurrent import (
+    BasedConfig,
+    MambaConfig,
+    RecurrentConfig,
+    RetNetConfig,
+    RwkvChannelConfig,
+    RwkvTimeConfig,
+    check_recurrent,
+)
 from .errors import ModelError
 
 FORMAT_VERSION = 1
@@ -103,7 +112,17 @@ class H3ConvConfig:
     kind: Literal["h3_conv"] = "h3_conv"
 
 
-MixerConfig = HyenaConfig | AttentionConfig | LongConvConfig | H3ConvConfig
+MixerConfig = (
+    HyenaConfig
+    | AttentionConfig
+    | LongConvConfig
+    | H3ConvConfig
+    | BasedConfig
+    | RetNetConfig
+    | RwkvTimeConfig
+    | RwkvChannelConfig
+    | MambaConfig
+)
 
 
 @dataclass(frozen=True)
@@ -233,6 +252,9 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
             raise ModelError(f"{where}: rotary positions need an even head width")
         if mixer.window is not None and mixer.window < 1:
             raise ModelError(f"{where}: window is {mixer.window}, must be positive or null")
+        return
+    if isinstance(mixer, RecurrentConfig):
+        check_recurrent(mixer, config.d_model, where)
         return
     if isinstance(mixer, HyenaConfig):
         if mixer.order < 1:

@@ -12,12 +12,20 @@ memory it takes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..config import AttentionConfig, H3ConvConfig, HyenaConfig, LongConvConfig, MixerConfig
+from ..config_recurrent import (
+    BasedConfig,
+    MambaConfig,
+    RetNetConfig,
+    RwkvChannelConfig,
+    RwkvTimeConfig,
+)
 from ..context import Context
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
@@ -25,6 +33,10 @@ from ..state import LayerState
 from .attention import Attention
 from .explicit import H3Conv, LongConv
 from .hyena import Hyena
+from .linear_attention import Based, RetNet
+from .mamba import Mamba
+from .recurrent import Recurrent
+from .rwkv import RwkvChannel, RwkvTime
 
 Floats = NDArray[np.float32]
 
@@ -58,6 +70,11 @@ _MIXERS: dict[type, Any] = {
     AttentionConfig: Attention,
     LongConvConfig: LongConv,
     H3ConvConfig: H3Conv,
+    BasedConfig: partial(Recurrent, Based),
+    RetNetConfig: partial(Recurrent, RetNet),
+    RwkvTimeConfig: partial(Recurrent, RwkvTime),
+    RwkvChannelConfig: partial(Recurrent, RwkvChannel),
+    MambaConfig: partial(Recurrent, Mamba),
 }
 
 

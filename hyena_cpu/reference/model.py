@@ -26,6 +26,8 @@ from ..config import (
     ModelConfig,
     NormConfig,
 )
+from ..config_recurrent import RecurrentConfig
+from . import recurrent
 from .filters import long_filter
 
 F64 = NDArray[np.float64]
@@ -79,6 +81,8 @@ def mixer(config: MixerConfig, t: Mapping[str, F64], x: F64) -> F64:
         return attention(config, t, x)
     if isinstance(config, LongConvConfig):
         return long_conv_layer(config, t, x)
+    if isinstance(config, RecurrentConfig):
+        return recurrent.mixer(config, t, x)
     return h3_conv(config, t, x)
 
 

@@ -25,10 +25,12 @@ from ..config import (
     ModelConfig,
     check,
 )
+from ..config_recurrent import RecurrentConfig
 from ..errors import ModelError, NumericError
 from ..files import sync_folder
 from .foreign import Source
 from .naming import Array, Tensor, collect
+from .recurrent import recurrent_shapes
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -106,6 +108,8 @@ def mixer_shapes(mixer: MixerConfig, D: int) -> Shapes:
         C = mixer.channels * D
         found = _prefixed("filter", _filter(mixer.filter, C))
         return found | {"skip": (mixer.channels, D)} | _linear("out_proj", 2 * D, C, True)
+    if isinstance(mixer, RecurrentConfig):
+        return recurrent_shapes(mixer, D)
     found = {}
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         found |= _linear(name, D, D, True)
