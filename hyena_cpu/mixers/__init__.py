@@ -18,7 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config import AttentionConfig, H3ConvConfig, HyenaConfig, LongConvConfig, MixerConfig
+from ..config import (
+    AttentionConfig,
+    BaseConvConfig,
+    H3ConvConfig,
+    HyenaConfig,
+    LongConvConfig,
+    MixerConfig,
+)
 from ..config_recurrent import (
     BasedConfig,
     MambaConfig,
@@ -31,6 +38,7 @@ from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
 from ..state import LayerState
 from .attention import Attention
+from .base_conv import BaseConv
 from .explicit import H3Conv, LongConv
 from .hyena import Hyena
 from .linear_attention import Based, RetNet
@@ -70,6 +78,7 @@ _MIXERS: dict[type, Any] = {
     AttentionConfig: Attention,
     LongConvConfig: LongConv,
     H3ConvConfig: H3Conv,
+    BaseConvConfig: BaseConv,
     BasedConfig: partial(Recurrent, Based),
     RetNetConfig: partial(Recurrent, RetNet),
     RwkvTimeConfig: partial(Recurrent, RwkvTime),
