@@ -11,17 +11,22 @@ namespace hyena {
 namespace {
 
 constexpr std::int64_t kBlock = 64;  // tokens: a row of the state is loaded once for so many
-constexpr int kRows = 4;             // rows of the state that are in registers at a time
+constexpr int kRows = LinearScan::kRows;
 
-/// One head's features, values and outputs of a block of tokens.
+/// One head's features, values and outputs of n tokens. What a pass goes through lies together:
+/// strides of whole rows would be powers of two, for which a cache has few places.
 struct Block {
-  float *q, *k;  // [n, F]
-  float *v, *y;  // [n, C]
+  float* row;    // [F]
+  float *q, *k;  // [F / kRows, kBlock, kRows]
+  float *v, *y;  // [C / kLanes, kBlock, kLanes]
   std::int64_t n;
 
-  static std::int64_t size(const LinearScan& job) { return kBlock * 2 * (job.features() + job.columns()); }
+  static std::int64_t size(const LinearScan& job) {
+    return job.features() + kBlock * 2 * (job.features() + job.columns());
+  }
   Block(const LinearScan& job, float* memory, std::int64_t tokens) : n(tokens) {
-    q = memory;
+    row = memory;
+    q = row + job.features();
     k = q + kBlock * job.features();
     v = k + kBlock * job.features();
     y = v + kBlock * job.columns();
@@ -41,71 +46,72 @@ void taylor(const float* x, std::int64_t width, float* to) {
   }
 }
 
-/// Tokens [begin, begin + n) of head h.
-void fill(const LinearScan& job, std::int64_t h, std::int64_t begin, const Block& block) {
-  const std::int64_t f = job.width(), F = job.features(), V = job.values(), C = job.columns();
-  for (std::int64_t t = 0; t < block.n; t++) {
-    const float *q = job.q.row(begin + t) + h * f, *k = job.k.row(begin + t) + h * f;
-    if (job.taylor) {
-      taylor(q, f, block.q + t * F);
-      taylor(k, f, block.k + t * F);
-    } else {
-      std::copy_n(q, f, block.q + t * F);
-      std::copy_n(k, f, block.k + t * F);
-    }
-    float* v = block.v + t * C;
-    std::copy_n(job.v.row(begin + t) + h * V, V, v);
-    std::fill_n(v + V, C - V, 0.0f);
-    if (job.normalize) v[V] = 1.0f;
-  }
-  std::fill_n(block.y, block.n * C, 0.0f);
+/// Features of one token's x into column t of a block's q or k.
+void spread(const LinearScan& job, const float* x, std::int64_t t, float* row, float* to) {
+  if (job.taylor)
+    taylor(x, job.width(), row);
+  else
+    std::copy_n(x, job.width(), row);
+  for (std::int64_t f = 0; f < job.features(); f += kRows) std::copy_n(row + f, kRows, to + f * kBlock + t * kRows);
 }
 
-/// R rows of the state from feature f on, columns [c, c + kLanes), through all tokens of the block.
-template <int R, bool Decays>
-void pass(const Block& block, std::int64_t F, std::int64_t C, std::int64_t f, std::int64_t c, float decay,
-          float* state) {
-  vf s[R];
-  for (int r = 0; r < R; r++) s[r] = load(state + (f + r) * C + c);
+/// Tokens [begin, begin + n) of head h.
+void fill(const LinearScan& job, std::int64_t h, std::int64_t begin, const Block& block) {
+  const std::int64_t f = job.width(), V = job.values(), C = job.columns();
+  std::fill_n(block.row, job.features(), 0.0f);
   for (std::int64_t t = 0; t < block.n; t++) {
-    const float *q = block.q + t * F + f, *k = block.k + t * F + f;
-    const vf v = load(block.v + t * C + c);
-    vf y = load(block.y + t * C + c);
-    for (int r = 0; r < R; r++) {
-      s[r] = fma(splat(k[r]), v, Decays ? decay * s[r] : s[r]);
-      if (Decays) s[r] = settle<kLanes>(s[r]);
-      y = fma(splat(q[r]), s[r], y);
+    spread(job, job.q.row(begin + t) + h * f, t, block.row, block.q);
+    spread(job, job.k.row(begin + t) + h * f, t, block.row, block.k);
+    const float* v = job.v.row(begin + t) + h * V;
+    for (std::int64_t c = 0; c < C; c += kLanes) {
+      vf part = V - c >= kLanes ? load(v + c) : V > c ? load_part(v + c, V - c) : vf{};
+      if (job.normalize && c <= V && V < c + kLanes) part[V - c] = 1.0f;
+      store(block.v + c * kBlock + t * kLanes, part);
+      store(block.y + c * kBlock + t * kLanes, vf{});
     }
-    store(block.y + t * C + c, y);
   }
-  for (int r = 0; r < R; r++) store(state + (f + r) * C + c, s[r]);
+}
+
+/// kRows rows of the state from feature f on, columns [c, c + kLanes), through all tokens of the block.
+template <bool Decays>
+void pass(const Block& block, std::int64_t C, std::int64_t f, std::int64_t c, float decay, float* state) {
+  const float *q = block.q + f * kBlock, *k = block.k + f * kBlock, *v = block.v + c * kBlock;
+  float* y = block.y + c * kBlock;
+  vf s[kRows];
+  for (int r = 0; r < kRows; r++) s[r] = load(state + r * C);
+  for (std::int64_t t = 0; t < block.n; t++, q += kRows, k += kRows, v += kLanes, y += kLanes) {
+    const vf value = load(v);
+    vf sum = load(y);
+    for (int r = 0; r < kRows; r++) {
+      s[r] = fma(splat(k[r]), value, Decays ? decay * s[r] : s[r]);
+      sum = fma(splat(q[r]), s[r], sum);
+    }
+    store(y, sum);
+  }
+  for (int r = 0; r < kRows; r++) store(state + r * C, s[r]);
 }
 
 template <bool Decays>
 void run(const LinearScan& job, std::int64_t h, const Block& block) {
   const std::int64_t F = job.features(), C = job.columns();
   const float decay = Decays ? job.decay[h] : 1.0f;
-  float* state = job.state + h * F * C;
-  std::int64_t f = 0;
-  for (; f + kRows <= F; f += kRows)
-    for (std::int64_t c = 0; c < C; c += kLanes) pass<kRows, Decays>(block, F, C, f, c, decay, state);
-  for (; f < F; f++)
-    for (std::int64_t c = 0; c < C; c += kLanes) pass<1, Decays>(block, F, C, f, c, decay, state);
+  for (std::int64_t f = 0; f < F; f += kRows)
+    for (std::int64_t c = 0; c < C; c += kLanes) pass<Decays>(block, C, f, c, decay, job.state + (h * F + f) * C + c);
+}
+
+void settle_all(float* state, std::int64_t size) {
+  for (std::int64_t i = 0; i < size; i += kLanes) store(state + i, settle<kLanes>(load(state + i)));
 }
 
 void write(const LinearScan& job, std::int64_t h, std::int64_t begin, const Block& block) {
-  const std::int64_t V = job.values(), C = job.columns();
+  const std::int64_t V = job.values(), last = V / kLanes * kLanes;
   for (std::int64_t t = 0; t < block.n; t++) {
-    const float* from = block.y + t * C;
+    const float* from = block.y + t * kLanes;
     float* to = job.y.row(begin + t) + h * V;
-    const float divisor = job.normalize ? from[V] + job.eps : 1.0f;
-    for (std::int64_t c = 0; c < V; c++) to[c] = from[c] / divisor;
+    const float divisor = job.normalize ? from[last * kBlock + V - last] + job.eps : 1.0f;
+    for (std::int64_t c = 0; c < last; c += kLanes) store(to + c, load(from + c * kBlock) / divisor);
+    if (last < V) store_part(to + last, load(from + last * kBlock) / divisor, V - last);
   }
-}
-
-/// Lanes of vector i of group g, of `channels` in all: up to kLanes, none beyond the last.
-std::int64_t lanes(std::int64_t channels, std::int64_t g, int i) {
-  return std::clamp<std::int64_t>(channels - g * kTile - i * kLanes, 0, kLanes);
 }
 
 vf read(const float* from, std::int64_t n) { return n == kLanes ? load(from) : load_part(from, n); }
@@ -146,15 +152,21 @@ struct Wkv {
 }  // namespace
 
 void linear_scan(const LinearScan& job, int threads) {
-  const std::int64_t T = job.q.rows, share = Block::size(job);
-  const int team = worth(T * job.heads * job.features() * job.columns(), threads);
+  const std::int64_t T = job.q.rows, size = job.features() * job.columns(), share = Block::size(job);
+  const int team = worth(T * job.heads * size, threads);
   const auto memory = aligned_array<float>(workers(job.heads, team) * share);
   parallel_for(job.heads, team, [&](std::int64_t h, int worker) {
-    for (std::int64_t begin = 0; begin < T; begin += kBlock) {
-      const Block block(job, memory.get() + worker * share, std::min(kBlock, T - begin));
+    std::int64_t begin = 0;
+    while (begin < T) {
+      // Blocks end where positions are multiples of kBlock, so that numbers settle at the same ones
+      // wherever a sequence is cut.
+      const std::int64_t now = (job.position + begin) % kBlock, n = std::min(kBlock - now, T - begin);
+      const Block block(job, memory.get() + worker * share, n);
+      if (job.decay != nullptr && now == 0) settle_all(job.state + h * size, size);
       fill(job, h, begin, block);
       job.decay != nullptr ? run<true>(job, h, block) : run<false>(job, h, block);
       write(job, h, begin, block);
+      begin += n;
     }
   });
 }
@@ -163,10 +175,10 @@ void wkv_scan(const WkvScan& job, int threads) noexcept {
   constexpr std::int64_t kOperations = 64;  // of a step of one channel, about
   const std::int64_t T = job.k.rows, D = job.k.cols;
   parallel_for(tile_groups(D), worth(T * D * kOperations, threads), [&](std::int64_t g, int) {
-    for (int i = 0; i < kTile / kLanes; i++) {
-      const std::int64_t at = g * kTile + i * kLanes, n = lanes(D, g, i);
+    for (std::int64_t at = g * kTile; at < std::min((g + 1) * kTile, D); at += kLanes) {
+      const std::int64_t n = std::min<std::int64_t>(kLanes, D - at);
       const vf w = load(job.w + at), u = load(job.u + at);
-      float* state = job.state + g * 4 * kTile + i * kLanes;
+      float* state = job.state + g * 4 * kTile + at % kTile;
       Wkv wkv(state);
       for (std::int64_t t = 0; t < T; t++)
         write(job.y.row(t) + at, wkv.step(read(job.k.row(t) + at, n), read(job.v.row(t) + at, n), w, u), n);
@@ -175,29 +187,37 @@ void wkv_scan(const WkvScan& job, int threads) noexcept {
   });
 }
 
+namespace {
+
+constexpr std::int64_t kPiece = 8;  // groups: with N = 16 their states are 8 KiB, and rows of 512 bytes are read
+
+/// One step of lanes [at, at + kLanes) of n channels that are left.
+void step(const SelectiveScan& job, std::int64_t t, std::int64_t at, std::int64_t width) {
+  const std::int64_t N = job.b.cols, place = at / kTile * N * kTile + at % kTile;
+  const float *b = job.b.row(t), *c = job.c.row(t), *rates = job.rates + place;
+  float* state = job.state + place;
+  const vf x = read(job.x.row(t) + at, width), d = softplus<kLanes>(read(job.dt.row(t) + at, width));
+  const vf in = d * x;
+  vf y = load(job.skip + at) * x;
+  for (std::int64_t n = 0; n < N; n++) {
+    const Decay<kLanes> decay(d * load(rates + n * kTile));
+    const vf s = settle<kLanes>(fma(splat(b[n]), in, decay.times(load(state + n * kTile))));
+    store(state + n * kTile, s);
+    y = fma(splat(c[n]), s, y);
+  }
+  write(job.y.row(t) + at, y, width);
+}
+
+}  // namespace
+
 void selective_scan(const SelectiveScan& job, int threads) noexcept {
   constexpr std::int64_t kOperations = 20;  // of one number of a channel's state, about
   const std::int64_t T = job.x.rows, D = job.x.cols, N = job.b.cols;
-  parallel_for(tile_groups(D), worth(T * D * N * kOperations, threads), [&](std::int64_t g, int) {
-    for (int i = 0; i < kTile / kLanes; i++) {
-      const std::int64_t at = g * kTile + i * kLanes, width = lanes(D, g, i);
-      const float* rates = job.rates + g * N * kTile + i * kLanes;
-      float* state = job.state + g * N * kTile + i * kLanes;
-      const vf skip = load(job.skip + at);
-      for (std::int64_t t = 0; t < T; t++) {
-        const float *b = job.b.row(t), *c = job.c.row(t);
-        const vf x = read(job.x.row(t) + at, width), d = softplus<kLanes>(read(job.dt.row(t) + at, width));
-        const vf in = d * x;
-        vf y = skip * x;
-        for (std::int64_t n = 0; n < N; n++) {
-          const Decay<kLanes> decay(d * load(rates + n * kTile));
-          const vf s = settle<kLanes>(fma(splat(b[n]), in, decay.times(load(state + n * kTile))));
-          store(state + n * kTile, s);
-          y = fma(splat(c[n]), s, y);
-        }
-        write(job.y.row(t) + at, y, width);
-      }
-    }
+  const std::int64_t pieces = (tile_groups(D) + kPiece - 1) / kPiece;
+  parallel_for(pieces, worth(T * D * N * kOperations, threads), [&](std::int64_t piece, int) {
+    const std::int64_t begin = piece * kPiece * kTile, end = std::min(begin + kPiece * kTile, D);
+    for (std::int64_t t = 0; t < T; t++)
+      for (std::int64_t at = begin; at < end; at += kLanes) step(job, t, at, std::min<std::int64_t>(kLanes, end - at));
   });
 }
 

@@ -2,8 +2,8 @@
 //
 // Every number of a state and every output is one chain of operations in the order of tokens and
 // features, so its bits do not depend on where a sequence is cut or on threads. Lanes are channels
-// (columns of a head's values); threads share heads or groups of channels. What decays below 1e-30
-// becomes zero.
+// (columns of a head's values); threads share heads or groups of channels. What has decayed below
+// 1e-30 becomes zero: subnormal numbers would make a processor many times slower.
 //
 // Shapes: T tokens, H heads, f width of a query, F features, V values of a head, G groups of 16
 // channels, N numbers per channel.
@@ -20,17 +20,20 @@ constexpr std::int64_t taylor_features(std::int64_t f) { return 1 + f + f * (f +
 ///   S = gamma S + phi(k) (v, 1)^T;   y = phi(q) S, divided by (its last column + eps) if `normalize`.
 /// With `taylor`, phi(q) . phi(k) = 1 + s + s^2 / 2, s = q . k / sqrt(f); without, phi(x) = x.
 struct LinearScan {
+  static constexpr int kRows = 8;  // rows of a state are a multiple of it, those beyond F zero
+
   ConstRows q, k, v;  // [T, H f], [T, H f], [T, H V]
   std::int64_t heads;
   bool taylor, normalize;
   float eps;
-  const float* decay;  // [H] or null: 1
-  float* state;        // [H, F, C], C = V, or V + 1 if `normalize`, rounded up to 16; read and written
-  Rows y;              // [T, H V]; may be v
+  const float* decay;     // [H] or null: 1
+  std::int64_t position;  // of the first token: numbers settle where it is a multiple of 64
+  float* state;  // [H, F, C], F rounded up to 8, C = V, or V + 1 if `normalize`, rounded up to 16; read and written
+  Rows y;        // [T, H V]; may be v
 
   std::int64_t width() const { return q.cols / heads; }
   std::int64_t values() const { return v.cols / heads; }
-  std::int64_t features() const { return taylor ? taylor_features(width()) : width(); }
+  std::int64_t features() const { return ((taylor ? taylor_features(width()) : width()) + kRows - 1) / kRows * kRows; }
   std::int64_t columns() const { return tile_groups(values() + (normalize ? 1 : 0)) * kTile; }
 };
 

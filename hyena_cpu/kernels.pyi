@@ -227,6 +227,7 @@ def linear_scan(
     decay: _F | None = None,
     out: _F | None = None,
     *,
+    position: int = 0,
     taylor: bool = False,
     eps: float | None = None,
     threads: int = 1,

@@ -26,8 +26,8 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def whole_tiles(columns: int) -> int:
-    return -(-columns // 16) * 16
+def linear_start(H: int, F: int, C: int) -> np.ndarray:
+    return np.zeros((H, -(-F // 8) * 8, -(-C // 16) * 16), np.float32)
 
 
 def f64(*arrays: np.ndarray) -> list[np.ndarray]:
@@ -53,10 +53,10 @@ def channel_tiles(rates: np.ndarray) -> np.ndarray:
 def test_based(
     kernels: ModuleType, rng: np.random.Generator, H: int, f: int, V: int, threads: int
 ) -> None:
-    F, C = 1 + f + f * (f + 1) // 2, whole_tiles(V + 1)
+    F = 1 + f + f * (f + 1) // 2
     for T in LENGTHS:
         q, k, v = normal(rng, T, H * f), normal(rng, T, H * f), normal(rng, T, H * V)
-        state = np.zeros((H, F, C), np.float32)
+        state = linear_start(H, F, V + 1)
         got = kernels.linear_scan(
             strided_rows(q), strided_rows(k), v, state, taylor=True, eps=1e-12, threads=threads
         )
@@ -64,6 +64,7 @@ def test_based(
         want = reference.based_parallel(*heads, 1e-12)
         assert rel_l2(got, want.reshape(T, -1)) < 2e-6
         assert (state[:, 0, V] == T).all()  # the constant feature counts tokens
+        assert not state[:, F:].any()
         assert not state[:, :, V + 1 :].any()
 
 
@@ -75,12 +76,12 @@ def test_retention(
     decay = (1 - 2.0 ** (-5 - np.arange(H))).astype(np.float32)
     for T in LENGTHS:
         q, k, v = normal(rng, T, H * f), normal(rng, T, H * f), normal(rng, T, H * V)
-        state = np.zeros((H, f, whole_tiles(V)), np.float32)
+        state = linear_start(H, f, V)
         got = kernels.linear_scan(q, k, strided_rows(v), state, decay, threads=threads)
         heads = [a.reshape(T, H, -1) for a in f64(q, k, v)]
         want, last = reference.linear_scan(*heads, *f64(decay), np.zeros((H, f, V)))
         assert rel_l2(got, want.reshape(T, -1)) < 2e-6
-        assert rel_l2(state[..., :V], last) < 2e-6
+        assert rel_l2(state[:, :f, :V], last) < 2e-6
 
 
 def test_a_worked_retention(kernels: ModuleType) -> None:
@@ -88,7 +89,7 @@ def test_a_worked_retention(kernels: ModuleType) -> None:
     q = np.array([[1], [10], [100]], np.float32)
     k = np.array([[1], [3], [-1]], np.float32)
     v = np.array([[2], [1], [1]], np.float32)
-    state = np.zeros((1, 1, 16), np.float32)
+    state = linear_start(1, 1, 1)
     y = kernels.linear_scan(q, k, v, state, np.array([0.5], np.float32))
     np.testing.assert_array_equal(y, [[2], [40], [100]])
     assert state[0, 0, 0] == 1
@@ -98,16 +99,25 @@ def test_a_worked_taylor_average(kernels: ModuleType) -> None:
     """f = 1: weights 1 + s + s^2 / 2 of s = 2 * 1 and 2 * -1 are 5 and 1."""
     q, k = np.array([[0], [2]], np.float32), np.array([[1], [-1]], np.float32)
     v = np.array([[3], [9]], np.float32)
-    state = np.zeros((1, 3, 16), np.float32)
+    state = linear_start(1, 3, 2)
     y = kernels.linear_scan(q, k, v, state, taylor=True, eps=1e-12)
     np.testing.assert_allclose(y, [[3], [4]], rtol=1e-6)
 
 
 def test_what_decays_becomes_zero(kernels: ModuleType, rng: np.random.Generator) -> None:
-    state = normal(rng, 1, 2, 16)
-    silent = np.zeros((10_000, 2), np.float32)
-    kernels.linear_scan(silent, silent, silent, state, np.array([0.97], np.float32))
-    assert not state.any()
+    """And at the same token, however the sequence is cut."""
+    decay, silent = np.array([0.97], np.float32), np.zeros((600, 2), np.float32)
+    once = np.float32(1e-26) * normal(rng, 1, 8, 16)
+    single = once.copy()
+    for t in range(300):  # to about 1e-30
+        row = silent[t : t + 1]
+        kernels.linear_scan(row, row, row, single, decay, position=100 + t)
+    row = silent[:300]
+    kernels.linear_scan(row, row, row, once, decay, position=100)
+    assert np.array_equal(once, single)
+    assert 0 < np.count_nonzero(once == 0) < once.size
+    kernels.linear_scan(silent, silent, silent, once, decay, position=400)
+    assert not once.any()
 
 
 # ---- RWKV
@@ -295,9 +305,11 @@ def linear_parts(rng: np.random.Generator, T: int, D: int) -> tuple[np.ndarray, 
 
     def call(first: int, last: int, state: np.ndarray) -> np.ndarray:
         rows = slice(first, last)
-        return chosen.linear_scan(q[rows], k[rows], v[rows], state, decay, taylor=True, eps=1e-6)
+        return chosen.linear_scan(
+            q[rows], k[rows], v[rows], state, decay, position=first, taylor=True, eps=1e-6
+        )
 
-    return np.zeros((H, 10, whole_tiles(D + 1)), np.float32), call
+    return linear_start(H, 10, D + 1), call
 
 
 def wkv_parts(rng: np.random.Generator, T: int, D: int) -> tuple[np.ndarray, Call]:
@@ -340,13 +352,13 @@ def test_any_split_gives_the_same_bits(
 
 
 def test_shapes_that_do_not_fit_are_named(kernels: ModuleType) -> None:
-    x, state = np.zeros((4, 6), np.float32), np.zeros((2, 3, 16), np.float32)
+    x, state = np.zeros((4, 6), np.float32), np.zeros((2, 8, 16), np.float32)
     with pytest.raises(ValueError, match=r"linear_scan: k has shape \[4, 5\] but needs \[4, 6\]"):
         kernels.linear_scan(x, x[:, :5], x, state)
-    with pytest.raises(ValueError, match=r"state has shape \[2, 3, 16\] but needs \[2, 10, 16\]"):
+    with pytest.raises(ValueError, match=r"state has shape \[2, 8, 16\] but needs \[2, 16, 16\]"):
         kernels.linear_scan(x, x, x, state, taylor=True)
     with pytest.raises(ValueError, match="6 columns cannot be cut into 4 heads"):
-        kernels.linear_scan(x, x, x, np.zeros((4, 1, 16), np.float32))
+        kernels.linear_scan(x, x, x, np.zeros((4, 8, 16), np.float32))
     with pytest.raises(ValueError, match=r"decay has shape \[1\] but needs \[2\]"):
         kernels.linear_scan(x, x, x, state, np.ones(1, np.float32))
     tile = np.zeros((1, 16), np.float32)

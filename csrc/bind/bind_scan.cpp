@@ -6,8 +6,8 @@ namespace hyena {
 namespace {
 
 FloatArray linear_scan_call(const FloatArray& q, const FloatArray& k, const FloatArray& v, FloatArray state,
-                            const MaybeArray& decay, MaybeArray out, bool taylor, std::optional<float> eps,
-                            int threads) {
+                            const MaybeArray& decay, MaybeArray out, std::int64_t position, bool taylor,
+                            std::optional<float> eps, int threads) {
   const std::string op = "linear_scan";
   if (state.ndim() != 3 || state.shape(0) < 1)
     reject(op, "state has shape " + shape_text(state) + " but needs [heads, features, columns]");
@@ -19,6 +19,8 @@ FloatArray linear_scan_call(const FloatArray& q, const FloatArray& k, const Floa
   for (const ConstRows& each : {job.q, job.v})
     if (each.cols < 1 || each.cols % job.heads != 0)
       reject(op, std::to_string(each.cols) + " columns cannot be cut into " + std::to_string(job.heads) + " heads");
+  if (position < 0) reject(op, "position is " + std::to_string(position) + " but needs to be at least 0");
+  job.position = position;
   job.taylor = taylor;
   job.normalize = eps.has_value();
   job.eps = eps.value_or(0.0f);
@@ -87,8 +89,8 @@ void bind_scan(py::module_& m) {
   using namespace hyena;
   m.def("linear_scan", &linear_scan_call, py::arg("q").noconvert(), py::arg("k").noconvert(), py::arg("v").noconvert(),
         py::arg("state").noconvert(), py::arg("decay").noconvert() = py::none(),
-        py::arg("out").noconvert() = py::none(), py::kw_only(), py::arg("taylor") = false, py::arg("eps") = py::none(),
-        py::arg("threads") = 1,
+        py::arg("out").noconvert() = py::none(), py::kw_only(), py::arg("position") = 0, py::arg("taylor") = false,
+        py::arg("eps") = py::none(), py::arg("threads") = 1,
         R"(Linear attention of one sequence, token by token (arXiv 2402.18668, 2307.08621). Per head:
 
     S = decay S + phi(k) (v, 1)^T
@@ -98,9 +100,11 @@ Its bits do not depend on where the sequence is cut, nor on threads.
 
 Args:
     q, k: float32 [T, H f]; v: float32 [T, H V]; rows may lie any distance apart.
-    state: float32 [H, F, C], written; zeros before the first token. C is V, or V + 1 with eps, rounded
-        up to a multiple of 16.
+    state: float32 [H, F, C], written; zeros before the first token. F is rounded up to a multiple of 8,
+        C is V, or V + 1 with eps, rounded up to a multiple of 16.
     decay: float32 [H], in 0..1; None: 1.
+    position: of the first token. With a decay, numbers below 1e-30 become zero where it is a multiple
+        of 64.
     taylor: phi are 1, x and the products of two, F = 1 + f + f (f + 1) / 2 in all, such that
         phi(q) . phi(k) = 1 + s + s^2 / 2 with s = q . k / sqrt(f); else phi(x) = x.
     out: float32 [T, H V] to write, or None; may be v.

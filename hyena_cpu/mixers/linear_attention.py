@@ -25,6 +25,8 @@ from .recurrent import Rows
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
 
+ROWS = 8  # of a state are worked on together (csrc/scan.hpp)
+
 
 class Based:
     """One Based layer. Numbers of a sequence: [H, F, C], as in `kernels.linear_scan`."""
@@ -36,8 +38,8 @@ class Based:
         self.query_width = config.heads * f
         self.qkv = _beside(*(tensors[f"{name}_proj.weight"] for name in "qkv"))
         self.out_proj = Linear.from_tensors(tensors, "out_proj")
-        columns = _whole_tiles(d_model // config.heads + 1)
-        self.shape = (config.heads, 1 + f + f * (f + 1) // 2, columns)
+        features = 1 + f + f * (f + 1) // 2
+        self.shape = _state_shape(config.heads, features, d_model // config.heads + 1)
 
     def start(self) -> Floats:
         """Zeros."""
@@ -80,7 +82,7 @@ class RetNet:
         self.gate_proj = Linear.from_tensors(tensors, "gate_proj")
         self.out_proj = Linear.from_tensors(tensors, "out_proj")
         self.decay = (1.0 - 2.0 ** (-5.0 - np.arange(heads))).astype(np.float32)
-        self.shape = (heads, d_model // heads, _whole_tiles(config.value_width // heads))
+        self.shape = _state_shape(heads, d_model // heads, config.value_width // heads)
         self.ones = np.ones(config.value_width // heads, np.float32)
 
     def start(self) -> Floats:
@@ -103,6 +105,7 @@ class RetNet:
                 own.reshape(self.shape),
                 self.decay,
                 y[first:last],
+                position=int(rows.positions[first]),
                 threads=threads,
             )
         heads = y.reshape(-1, len(self.ones))
@@ -121,5 +124,6 @@ def _beside(*weights: Floats) -> Linear:
     return Linear(np.concatenate(weights), None)
 
 
-def _whole_tiles(columns: int) -> int:
-    return -(-columns // LANES) * LANES
+def _state_shape(heads: int, features: int, columns: int) -> tuple[int, int, int]:
+    """Whole blocks of rows and columns, as `kernels.linear_scan` wants them."""
+    return heads, -(-features // ROWS) * ROWS, -(-columns // LANES) * LANES
