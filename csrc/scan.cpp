@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::int64_t kBlock = 64;  // tokens: a row of the state is loaded once for so many
 constexpr int kRows = LinearScan::kRows;
+// Groups that a thread takes a token through: with N = 16 their states are 8 KiB, in a first-level cache.
+constexpr std::int64_t kPiece = 8;
 
 /// One head's features, values and outputs of n tokens. What a pass goes through lies together:
 /// strides of whole rows would be powers of two, for which a cache has few places.
@@ -149,6 +151,23 @@ struct Wkv {
   }
 };
 
+/// Token t of the channels [at, at + width).
+void step(const SelectiveScan& job, std::int64_t t, std::int64_t at, std::int64_t width) {
+  const std::int64_t N = job.b.cols, place = at / kTile * N * kTile + at % kTile;
+  const float *b = job.b.row(t), *c = job.c.row(t), *rates = job.rates + place;
+  float* state = job.state + place;
+  const vf x = read(job.x.row(t) + at, width), d = softplus<kLanes>(read(job.dt.row(t) + at, width));
+  const vf in = d * x;
+  vf y = load(job.skip + at) * x;
+  for (std::int64_t n = 0; n < N; n++) {
+    const Decay<kLanes> decay(d * load(rates + n * kTile));
+    const vf s = settle<kLanes>(fma(splat(b[n]), in, decay.times(load(state + n * kTile))));
+    store(state + n * kTile, s);
+    y = fma(splat(c[n]), s, y);
+  }
+  write(job.y.row(t) + at, y, width);
+}
+
 }  // namespace
 
 void linear_scan(const LinearScan& job, int threads) {
@@ -186,29 +205,6 @@ void wkv_scan(const WkvScan& job, int threads) noexcept {
     }
   });
 }
-
-namespace {
-
-constexpr std::int64_t kPiece = 8;  // groups: with N = 16 their states are 8 KiB, and rows of 512 bytes are read
-
-/// One step of lanes [at, at + kLanes) of n channels that are left.
-void step(const SelectiveScan& job, std::int64_t t, std::int64_t at, std::int64_t width) {
-  const std::int64_t N = job.b.cols, place = at / kTile * N * kTile + at % kTile;
-  const float *b = job.b.row(t), *c = job.c.row(t), *rates = job.rates + place;
-  float* state = job.state + place;
-  const vf x = read(job.x.row(t) + at, width), d = softplus<kLanes>(read(job.dt.row(t) + at, width));
-  const vf in = d * x;
-  vf y = load(job.skip + at) * x;
-  for (std::int64_t n = 0; n < N; n++) {
-    const Decay<kLanes> decay(d * load(rates + n * kTile));
-    const vf s = settle<kLanes>(fma(splat(b[n]), in, decay.times(load(state + n * kTile))));
-    store(state + n * kTile, s);
-    y = fma(splat(c[n]), s, y);
-  }
-  write(job.y.row(t) + at, y, width);
-}
-
-}  // namespace
 
 void selective_scan(const SelectiveScan& job, int threads) noexcept {
   constexpr std::int64_t kOperations = 20;  // of one number of a channel's state, about

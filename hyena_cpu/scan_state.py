@@ -51,24 +51,25 @@ class ScanState:
         return self._rows[begin : self.position - self.first]
 
     def take_in(self, x: Floats) -> None:
-        """Appends inputs x [n, D], n <= room, which `now` has in it."""
+        """Appends inputs x [n, D], n <= room, which the layer then puts into `now`."""
         held = self.position - self.first
         self._rows[held : held + len(x)] = x
         self.position += len(x)
-        if self.position % MARK_STEP == 0 and self.now is not None:
-            self._mark(self.now.copy())
+
+    def mark(self) -> None:
+        """Keeps a copy of `now` if it belongs to one of the positions with a mark."""
+        if self.now is None or self.position % MARK_STEP:
+            return
+        self.marks.append(self.now.copy())
+        if len(self.marks) > 2:
+            del self.marks[0]
+            self.first += MARK_STEP
+            self._rows[:MARK_STEP] = self._rows[MARK_STEP:]
 
     def skip_to(self, position: int, now: Floats) -> None:
         """To a later multiple of MARK_STEP, with nothing remembered of the way there."""
         self.position = self.first = position
         self.now, self.marks = now, [now.copy()]
-
-    def _mark(self, numbers: Floats) -> None:
-        self.marks.append(numbers)
-        if len(self.marks) > 2:
-            del self.marks[0]
-            self.first += MARK_STEP
-            self._rows[:MARK_STEP] = self._rows[MARK_STEP:]
 
     @property
     def oldest(self) -> int:

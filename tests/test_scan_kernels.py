@@ -298,37 +298,43 @@ def test_softplus(kernels: ModuleType, x: float) -> None:
 # ---- cut anywhere
 
 
-def linear_parts(rng: np.random.Generator, T: int, D: int) -> tuple[np.ndarray, Call]:
+def linear_parts(
+    rng: np.random.Generator, T: int, D: int, kernels: ModuleType = chosen, threads: int = 1
+) -> tuple[np.ndarray, Call]:
     H, f = 2, 3
     q, k, v = normal(rng, T, H * f), normal(rng, T, H * f), normal(rng, T, H * D)
     decay = np.array([0.9, 1.0], np.float32)
 
     def call(first: int, last: int, state: np.ndarray) -> np.ndarray:
         rows = slice(first, last)
-        return chosen.linear_scan(
-            q[rows], k[rows], v[rows], state, decay, position=first, taylor=True, eps=1e-6
-        )
+        options = {"position": first, "taylor": True, "eps": 1e-6, "threads": threads}
+        return kernels.linear_scan(q[rows], k[rows], v[rows], state, decay, **options)
 
     return linear_start(H, 10, D + 1), call
 
 
-def wkv_parts(rng: np.random.Generator, T: int, D: int) -> tuple[np.ndarray, Call]:
+def wkv_parts(
+    rng: np.random.Generator, T: int, D: int, kernels: ModuleType = chosen, threads: int = 1
+) -> tuple[np.ndarray, Call]:
     k, v = 3 * normal(rng, T, D), normal(rng, T, D)
     w, u = pad_lanes(-np.exp(normal(rng, D))), pad_lanes(normal(rng, D))
 
     def call(first: int, last: int, state: np.ndarray) -> np.ndarray:
-        return chosen.wkv_scan(k[first:last], v[first:last], w, u, state)
+        return kernels.wkv_scan(k[first:last], v[first:last], w, u, state, threads=threads)
 
     return wkv_start(D), call
 
 
-def selective_parts(rng: np.random.Generator, T: int, D: int) -> tuple[np.ndarray, Call]:
+def selective_parts(
+    rng: np.random.Generator, T: int, D: int, kernels: ModuleType = chosen, threads: int = 1
+) -> tuple[np.ndarray, Call]:
     x, dt, b, c = normal(rng, T, D), normal(rng, T, D), normal(rng, T, 3), normal(rng, T, 3)
     rates, skip = channel_tiles(-np.exp(normal(rng, D, 3))), pad_lanes(normal(rng, D))
 
     def call(first: int, last: int, state: np.ndarray) -> np.ndarray:
         rows = slice(first, last)
-        return chosen.selective_scan(x[rows], dt[rows], b[rows], c[rows], rates, skip, state)
+        given = (x[rows], dt[rows], b[rows], c[rows], rates, skip, state)
+        return kernels.selective_scan(*given, threads=threads)
 
     return np.zeros((-(-D // 16), 3, 16), np.float32), call
 
@@ -346,6 +352,23 @@ def test_any_split_gives_the_same_bits(
     got = [call(a, b, state) for a, b in pairwise(edges)]
     assert np.array_equal(np.concatenate(got), whole)
     assert np.array_equal(state, once)
+
+
+@pytest.mark.parametrize(
+    ("parts", "T", "D"),
+    [(linear_parts, 900, 120), (wkv_parts, 200, 70), (selective_parts, 64, 600)],
+)
+def test_bits_do_not_depend_on_threads(
+    kernels: ModuleType, parts: Callable[..., tuple[np.ndarray, Call]], T: int, D: int
+) -> None:
+    """With enough work that there are threads."""
+    results = []
+    for threads in (1, 2, 3, 4):
+        state, call = parts(np.random.default_rng(7), T, D, kernels=kernels, threads=threads)
+        results.append((call(0, T, state), state))
+    for y, state in results[1:]:
+        assert np.array_equal(y, results[0][0])
+        assert np.array_equal(state, results[0][1])
 
 
 # ---- refusals

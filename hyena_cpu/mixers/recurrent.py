@@ -104,12 +104,13 @@ class Recurrent:
     def _step(self, states: Sequence[ScanState], x: Floats, norm: Norm, threads: int) -> None:
         """One row for each sequence."""
         numbers = [self._now(state, norm, threads) for state in states]
-        inputs = x.copy()
         positions = np.array([state.position for state in states], np.int64)
         spans = [(b, b + 1) for b in range(len(x))]
-        self._mix(x, norm, positions, spans, threads, numbers)
         for b, state in enumerate(states):
-            state.take_in(inputs[b : b + 1])
+            state.take_in(x[b : b + 1])
+        self._mix(x, norm, positions, spans, threads, numbers)
+        for state in states:
+            state.mark()
 
     def _append(self, state: ScanState, x: Floats, norm: Norm, threads: int) -> None:
         """The rows of one sequence, cut where its state is to be marked."""
@@ -121,10 +122,10 @@ class Recurrent:
             self._run(now, x[:far], state.position, norm, threads)
             state.skip_to(state.position + far, now)
         while far < len(x):
-            piece = x[far : far + state.room]
-            inputs = piece.copy()
-            self._run(now, piece, state.position, norm, threads)
-            state.take_in(inputs)
+            piece, at = x[far : far + state.room], state.position
+            state.take_in(piece)
+            self._run(now, piece, at, norm, threads)
+            state.mark()
             far += len(piece)
 
     def _run(self, now: Floats, x: Floats, position: int, norm: Norm, threads: int) -> None:
