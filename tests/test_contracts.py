@@ -15,6 +15,7 @@ from hyena_cpu import InputError, LimitError, ModelError
 from hyena_cpu.conv_state import ConvState
 from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
+from hyena_cpu.scan_state import ScanState
 from hyena_cpu.weights import load_folder, save_folder
 
 causal = pytest.mark.parametrize("name", CAUSAL)
@@ -32,6 +33,8 @@ def pieces(state: object) -> list[np.ndarray]:
         if isinstance(layer, ConvState):
             seen += [] if layer.tail is None else [layer.tail.rows]
             seen += [conv.history() for conv in layer.convs]
+        elif isinstance(layer, ScanState):
+            seen.append(layer.now)
         else:
             first = max(0, layer.length - layer.window) if layer.window else 0
             seen.append(layer.values[:, first : layer.length])
