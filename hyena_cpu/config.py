@@ -13,6 +13,15 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .config_recurrent import (
+    BasedConfig,
+    MambaConfig,
+    RecurrentConfig,
+    RetNetConfig,
+    RwkvChannelConfig,
+    RwkvTimeConfig,
+    check_recurrent,
+)
 from .errors import ModelError
 
 FORMAT_VERSION = 1
@@ -121,7 +130,18 @@ class BaseConvConfig:
     activation: bool = False
 
 
-MixerConfig = HyenaConfig | AttentionConfig | LongConvConfig | H3ConvConfig | BaseConvConfig
+MixerConfig = (
+    HyenaConfig
+    | AttentionConfig
+    | LongConvConfig
+    | H3ConvConfig
+    | BaseConvConfig
+    | BasedConfig
+    | RetNetConfig
+    | RwkvTimeConfig
+    | RwkvChannelConfig
+    | MambaConfig
+)
 
 
 @dataclass(frozen=True)
@@ -264,6 +284,9 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
         return
     if isinstance(mixer, BaseConvConfig):
         _check_base_conv(mixer, where)
+        return
+    if isinstance(mixer, RecurrentConfig):
+        check_recurrent(mixer, config.d_model, where)
         return
     if isinstance(mixer, HyenaConfig):
         if mixer.order < 1:

@@ -225,6 +225,36 @@ def add_mlp(
     threads: int = 1,
 ) -> None: ...
 
+# recurrences
+def linear_scan(
+    q: _F,
+    k: _F,
+    v: _F,
+    state: _F,
+    decay: _F | None = None,
+    out: _F | None = None,
+    *,
+    position: int = 0,
+    taylor: bool = False,
+    eps: float | None = None,
+    threads: int = 1,
+) -> _F: ...
+def wkv_scan(
+    k: _F, v: _F, w: _F, u: _F, state: _F, out: _F | None = None, *, threads: int = 1
+) -> _F: ...
+def selective_scan(
+    x: _F,
+    dt: _F,
+    b: _F,
+    c: _F,
+    rates: _F,
+    skip: _F,
+    state: _F,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
+
 # attention
 def rotary(
     x: _F, positions: NDArray[np.int64], heads: int, base: float, *, threads: int = 1

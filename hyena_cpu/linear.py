@@ -43,10 +43,12 @@ class Linear:
         dtype = tensors.dtype if isinstance(tensors, LayerTensors) else "float32"
         return cls(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), dtype)
 
-    def __call__(self, x: Floats, threads: int, activation: str = "none") -> Floats:
-        """x [T, K] -> [T, N]."""
+    def __call__(
+        self, x: Floats, threads: int, activation: str = "none", out: Floats | None = None
+    ) -> Floats:
+        """x [T, K] -> [T, N], written to `out` where that is given."""
         return kernels.linear(
-            x, self.packed, bias=self.bias, activation=activation, threads=threads
+            x, self.packed, bias=self.bias, activation=activation, out=out, threads=threads
         )
 
     def add_to(self, residual: Floats, x: Floats, threads: int) -> None:

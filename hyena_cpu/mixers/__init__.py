@@ -12,6 +12,7 @@ memory it takes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,13 @@ from ..config import (
     LongConvConfig,
     MixerConfig,
 )
+from ..config_recurrent import (
+    BasedConfig,
+    MambaConfig,
+    RetNetConfig,
+    RwkvChannelConfig,
+    RwkvTimeConfig,
+)
 from ..context import Context
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
@@ -33,6 +41,10 @@ from .attention import Attention
 from .base_conv import BaseConv
 from .explicit import H3Conv, LongConv
 from .hyena import Hyena
+from .linear_attention import Based, RetNet
+from .mamba import Mamba
+from .recurrent import Recurrent
+from .rwkv import RwkvChannel, RwkvTime
 
 Floats = NDArray[np.float32]
 
@@ -67,6 +79,11 @@ _MIXERS: dict[type, Any] = {
     LongConvConfig: LongConv,
     H3ConvConfig: H3Conv,
     BaseConvConfig: BaseConv,
+    BasedConfig: partial(Recurrent, Based),
+    RetNetConfig: partial(Recurrent, RetNet),
+    RwkvTimeConfig: partial(Recurrent, RwkvTime),
+    RwkvChannelConfig: partial(Recurrent, RwkvChannel),
+    MambaConfig: partial(Recurrent, Mamba),
 }
 
 

@@ -72,7 +72,7 @@ def short_conv(
 
 
 def transform_size(minimum: int) -> int:
-    """Smallest c 2^k >= minimum, at most 2^31: c = 1, 3 or 5 and even, or c = 9, 15, 27 and k >= 6."""
+    """Smallest c 2^k >= minimum, at most 2^31: even for c in 1, 3, 5; k >= 6 for c in 9, 15, 27."""
     if minimum < 1:
         raise ValueError(f"transform_size: minimum is {minimum} but needs to be at least 1")
     sizes = [odd << k for odd in (1, 3, 5) for k in range(1, 32)]

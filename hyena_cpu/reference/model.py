@@ -27,6 +27,8 @@ from ..config import (
     ModelConfig,
     NormConfig,
 )
+from ..config_recurrent import RecurrentConfig
+from . import recurrent
 from .filters import long_filter
 
 F64 = NDArray[np.float64]
@@ -84,6 +86,8 @@ def mixer(config: MixerConfig, t: Mapping[str, F64], x: F64) -> F64:
         return long_conv_layer(config, t, x)
     if isinstance(config, BaseConvConfig):
         return base_conv(config, t, x)
+    if isinstance(config, RecurrentConfig):
+        return recurrent.mixer(config, t, x)
     return h3_conv(config, t, x)
 
 

@@ -26,10 +26,12 @@ from ..config import (
     ModelConfig,
     check,
 )
+from ..config_recurrent import RecurrentConfig
 from ..errors import ModelError, NumericError
 from ..files import sync_folder
 from .foreign import Source
 from .naming import Array, Tensor, collect
+from .recurrent import recurrent_shapes
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -113,6 +115,8 @@ def mixer_shapes(mixer: MixerConfig, D: int) -> Shapes:
         if mixer.filter is None:
             return found | _linear("short_conv", D, mixer.short_taps, True)
         return found | _prefixed("filter", _filter(mixer.filter, D))
+    if isinstance(mixer, RecurrentConfig):
+        return recurrent_shapes(mixer, D)
     found = {}
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         found |= _linear(name, D, D, True)

@@ -30,6 +30,7 @@ from . import backbone, safari
 from .foreign import Keys, Source
 from .naming import Array, Tensor, collect
 from .native import mixer_shapes, shapes
+from .zoology_recurrent import RECURRENT, stored_shape
 
 _TRAINING_KEYS = "name resid_dropout embed_dropout drop_path"
 _POSITIONS = "backbone.embeddings.position_embeddings.weight"
@@ -328,9 +329,24 @@ def _sliding_attention(options: Keys, place: Place) -> Found:
     return Found(mixer, renamed(mixer, place.d_model, {"qkv": "Wqkv"}))
 
 
+def _recurrent(name: str) -> Callable[[Keys, Place], Found]:
+    read, names = RECURRENT[name]
+
+    def found(options: Keys, place: Place) -> Found:
+        mixer = read(options, place.d_model)
+        tensors = [
+            reshaped(tensor, stored_shape(tensor.native, tensor.shape))
+            for tensor in renamed(mixer, place.d_model, names)
+        ]
+        return Found(mixer, tensors)
+
+    return found
+
+
 MIXERS: dict[str, Callable[[Keys, Place], Found]] = {
     "MHA": _mha,
     "Hyena": _hyena,
     "BaseConv": _base_conv,
     "SlidingAttn": _sliding_attention,
+    **{name: _recurrent(name) for name in RECURRENT},
 }
