@@ -16,6 +16,7 @@ from .plan_phases import Call, Rows
 BATCH_ROWS = 16384  # tokens of short sequences that are worked on together
 # Freed memory that the allocator keeps, and small objects; of large arrays, parts of pages.
 ALLOCATOR_BYTES, ALLOCATOR_SHARE = 8 << 20, 64
+EARLIER_BYTES = 4 << 20  # of it, what an earlier call on the same sequences has left
 KEPT = "filter transforms kept"
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def plan(
         ("filters for steps", plan_phases.step_filters(model, call)),
         ("blocks in work", plan_phases.work(model) * model.threads),
     )
-    rest = ALLOCATOR_BYTES + sum(size for _, size in rows) // ALLOCATOR_SHARE
+    rest = ALLOCATOR_BYTES + (EARLIER_BYTES if call.before else 0)
+    rest += sum(size for _, size in rows) // ALLOCATOR_SHARE
     needed = Plan((*rows, ("allocator", rest)))
     kept = plan_phases.kept_spectra(model, call)
     kept += 2 * kept // ALLOCATOR_SHARE

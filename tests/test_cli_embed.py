@@ -218,11 +218,12 @@ def test_text_models(tmp_path: Path) -> None:
     assert_one_line(program("embed", "-p", "", "-t", "1"), 4, "the sequence is empty")
 
 
-def test_dry_run_prints_the_largest_call(folder: Path, model: Model, tmp_path: Path) -> None:
+def test_dry_run_prints_the_largest_call(folder: Path, tmp_path: Path) -> None:
     path = fasta(tmp_path / "x.fa", bases(500), bases(8_000), "AC-GT")
     run = embed(folder, "--fasta", path, "-o", tmp_path / "v.npy", "--dry-run", code=4)
     rows = dict(line.rsplit(None, 1) for line in run.stdout.decode().splitlines())
     # Both are computed together.
+    model = hyena_cpu.load(folder, threads=1)
     plan = hyena_cpu.plan(model, 8_000, batch=2, state=False, hidden_rows=8_500)
     assert rows["total"] == f"{plan.total:,}"
     assert {name: rows[name] for name, _ in plan.rows} == {n: f"{size:,}" for n, size in plan.rows}
