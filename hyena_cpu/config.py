@@ -108,9 +108,12 @@ MixerConfig = HyenaConfig | AttentionConfig | LongConvConfig | H3ConvConfig
 
 @dataclass(frozen=True)
 class MlpConfig:
-    """gelu_*: down(act(up x)). swiglu: down(silu(a) * b), where a and b are the halves of up x."""
+    """gelu_*: down(act(up x)). swiglu: down(silu(a) * b), where a and b are the halves of up x.
 
-    kind: Literal["gelu_tanh", "gelu_erf", "swiglu"]
+    identity: x itself, so that the layer adds norm2(x); width 0, no tensors.
+    """
+
+    kind: Literal["gelu_tanh", "gelu_erf", "swiglu", "identity"]
     width: int
     bias: bool = True
 
@@ -220,7 +223,12 @@ def check(config: ModelConfig, where: str = "config.json") -> None:
     for i, layer in enumerate(config.layers):
         _check_mixer(config, layer.mixer, f"{where}: layers[{i}].mixer")
         if layer.mlp is not None:
-            require(layer.mlp.width > 0, f"layers[{i}].mlp.width is {layer.mlp.width}")
+            empty = layer.mlp.kind == "identity"
+            require(
+                layer.mlp.width == 0 if empty else layer.mlp.width > 0,
+                f"layers[{i}].mlp.width is {layer.mlp.width}, "
+                f"must be {'0 for identity' if empty else 'positive'}",
+            )
 
 
 def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:

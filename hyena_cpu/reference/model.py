@@ -61,7 +61,9 @@ def norm(config: NormConfig, t: Mapping[str, F64], name: str, x: F64) -> F64:
 
 
 def mlp(config: MlpConfig, t: Mapping[str, F64], x: F64) -> F64:
-    """down(act(up x)) or its gated form."""
+    """down(act(up x)), its gated form, or x itself."""
+    if config.kind == "identity":
+        return x
     h = linear(t, "up", x)
     if config.kind == "swiglu":
         gate, value = np.split(h, 2, axis=1)

@@ -64,8 +64,9 @@ def _layer(config: ModelConfig, layer: LayerConfig) -> Shapes:
     D = config.d_model
     found = _norm(config, "norm1") | _prefixed("mixer", mixer_shapes(layer.mixer, D))
     if layer.mlp is not None:
-        M, bias = layer.mlp.width, layer.mlp.bias
         found |= _norm(config, "norm2")
+    if layer.mlp is not None and layer.mlp.kind != "identity":
+        M, bias = layer.mlp.width, layer.mlp.bias
         found |= _linear("mlp.up", 2 * M if layer.mlp.kind == "swiglu" else M, D, bias)
         found |= _linear("mlp.down", D, M, bias)
     return found
