@@ -13,6 +13,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from . import config_selection
+from .config_selection import AutocorrelationConfig, SelectionConfig
 from .errors import ModelError
 
 FORMAT_VERSION = 1
@@ -103,7 +105,14 @@ class H3ConvConfig:
     kind: Literal["h3_conv"] = "h3_conv"
 
 
-MixerConfig = HyenaConfig | AttentionConfig | LongConvConfig | H3ConvConfig
+MixerConfig = (
+    HyenaConfig
+    | AttentionConfig
+    | LongConvConfig
+    | H3ConvConfig
+    | SelectionConfig
+    | AutocorrelationConfig
+)
 
 
 @dataclass(frozen=True)
@@ -232,6 +241,9 @@ def check(config: ModelConfig, where: str = "config.json") -> None:
 
 
 def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
+    if isinstance(mixer, SelectionConfig | AutocorrelationConfig):
+        config_selection.check(mixer, config.d_model, where)
+        return
     if isinstance(mixer, AttentionConfig):
         if mixer.heads < 1 or config.d_model % mixer.heads:
             raise ModelError(

@@ -24,6 +24,7 @@ from .config import (
     ModelConfig,
     check,
 )
+from .config_selection import AutocorrelationConfig, SelectionConfig
 from .errors import ModelError
 
 MAX_BYTES = 16 << 20  # no configuration or index comes near; larger is an attack or a mistake
@@ -90,6 +91,8 @@ _MIXERS: dict[str, type] = {
     "attention": AttentionConfig,
     "long_conv": LongConvConfig,
     "h3_conv": H3ConvConfig,
+    "selection": SelectionConfig,
+    "autocorrelation": AutocorrelationConfig,
 }
 
 

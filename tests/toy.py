@@ -22,6 +22,7 @@ from hyena_cpu.config import (
     SpecialTokens,
     TokenizerConfig,
 )
+from hyena_cpu.config_selection import TOPS, AutocorrelationConfig, SelectionConfig
 from hyena_cpu.model import Model
 from hyena_cpu.weights import Weights, save_folder
 
@@ -82,6 +83,19 @@ CAUSAL: dict[str, ModelConfig] = {
     ),
     "long_conv": _model(layer(LongConvConfig(EXPLICIT, channels=2))),
     "h3_conv": _model(layer(H3ConvConfig(EXPLICIT), None)),
+    # Choices by learned scores and by sums stand first, where no rounding can turn them.
+    "selection": _model(
+        layer(SelectionConfig(heads=2, choose="running_top", count=20)),
+        layer(HyenaConfig(EXPLICIT)),
+        layer(SelectionConfig(heads=4, choose="bigram_seen", bias=False), None),
+        layer(SelectionConfig(heads=1, choose="random", share=0.4, seed=7), None),
+    ),
+    "input_lags": _model(
+        layer(AutocorrelationConfig(top_k=3, lags="running", max_lag=24)),
+        layer(HyenaConfig(EXPLICIT)),
+        layer(AutocorrelationConfig(top_k=2, lags="repeats", max_lag=60), None),
+        layer(SelectionConfig(heads=2, choose="token_seen"), None),
+    ),
 }
 BIDIRECTIONAL = _model(layer(HyenaConfig(IMPLICIT, bidirectional=True)))
 
@@ -153,7 +167,15 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
             long_filter(f"{prefix}.filter", m.filter, m.channels * width)
             normal(f"{prefix}.skip", m.channels, width, scale=0.5)
             linear(f"{prefix}.out_proj", 2 * width, m.channels * width, True)
-        else:
+        elif isinstance(m, SelectionConfig):
+            linear(f"{prefix}.qkv", 3 * width, width, m.bias)
+            linear(f"{prefix}.out_proj", width, width, m.bias)
+            if m.choose in TOPS:
+                sma = m.choose == "sma_top"
+                linear(f"{prefix}.score", 1 + sma, width, m.choose != "sigmoid_top")
+                if sma:
+                    normal(f"{prefix}.score.temperature", 1, scale=0.1, mean=1.0)
+        elif isinstance(m, H3ConvConfig):
             for name in "qkv":
                 linear(f"{prefix}.{name}_proj", width, width, True)
             linear(f"{prefix}.out_proj", width, width, True)

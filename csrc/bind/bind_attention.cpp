@@ -1,8 +1,9 @@
-// Attention over a cache, and rotary positions.
+// Attention over a cache, rotary positions, and inner products with earlier rows.
 #include <pybind11/stl.h>
 
 #include "attention.hpp"
 #include "bind/rows.hpp"
+#include "lagproducts.hpp"
 #include "rotary.hpp"
 
 namespace hyena {
@@ -101,6 +102,23 @@ FloatArray rotary_call(FloatArray x, const Positions& positions, std::int64_t he
   return x;
 }
 
+FloatArray lag_products_call(const FloatArray& x, std::int64_t first, std::int64_t reach, int threads) {
+  const std::string op = "lag_products";
+  const ConstRows in = rows(op, "rows", x, -1, -1);
+  if (first < 0 || first > in.rows)
+    reject(op, "first is " + std::to_string(first) + " but needs to be in 0 .. " + std::to_string(in.rows));
+  if (reach < 0) reject(op, "reach is " + std::to_string(reach) + " but needs to be at least 0");
+  MaybeArray none;
+  FloatArray result = output(none, in.rows - first, reach);
+  const Rows p = writable_rows(op, "result", result, in.rows - first, reach);
+  thread_count(op, threads);
+  {
+    const py::gil_scoped_release release;
+    lag_products(in, first, p, threads);
+  }
+  return result;
+}
+
 }  // namespace
 }  // namespace hyena
 
@@ -179,4 +197,19 @@ Returns:
 
 Raises:
     ValueError: shapes that do not fit.)");
+  m.def("lag_products", &lag_products_call, py::arg("rows").noconvert(), py::arg("first"), py::arg("reach"),
+        py::kw_only(), py::arg("threads") = 1,
+        R"(Inner products of rows with those before them, as an autocorrelation sums them up.
+
+Args:
+    rows: float32 [m, D]; rows may lie any distance apart.
+    first: the first row that products are wanted of.
+    reach: the longest lag.
+    threads: at most this many threads work.
+
+Returns:
+    float32 [m - first, reach]: <rows[first + i], rows[first + i - l]> at [i, l - 1], zero before row 0.
+
+Raises:
+    ValueError: first or reach out of range.)");
 }

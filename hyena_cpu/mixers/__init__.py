@@ -18,13 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config import AttentionConfig, H3ConvConfig, HyenaConfig, LongConvConfig, MixerConfig
+from ..config_selection import AutocorrelationConfig, SelectionConfig
 from ..context import Context
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
 from ..state import LayerState
 from .attention import Attention
+from .autocorrelation import Autocorrelation
 from .explicit import H3Conv, LongConv
 from .hyena import Hyena
+from .selection import Selection
 
 Floats = NDArray[np.float32]
 
@@ -58,6 +61,8 @@ _MIXERS: dict[type, Any] = {
     AttentionConfig: Attention,
     LongConvConfig: LongConv,
     H3ConvConfig: H3Conv,
+    SelectionConfig: Selection,
+    AutocorrelationConfig: Autocorrelation,
 }
 
 
