@@ -27,6 +27,7 @@ ROOMS = [
     "context",
     "linear",
     "norm",
+    "relu_filter",
     "filters",
     "longconv",
     "spectra",

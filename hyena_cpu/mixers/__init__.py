@@ -17,7 +17,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config import AttentionConfig, H3ConvConfig, HyenaConfig, LongConvConfig, MixerConfig
+from ..config import (
+    AttentionConfig,
+    BaseConvConfig,
+    H3ConvConfig,
+    HyenaConfig,
+    LongConvConfig,
+    MixerConfig,
+)
 from ..config_selection import AutocorrelationConfig, SelectionConfig
 from ..context import Context
 from ..norm import Norm
@@ -25,6 +32,7 @@ from ..online_taps import Convolutions, OnlineTaps
 from ..state import LayerState
 from .attention import Attention
 from .autocorrelation import Autocorrelation
+from .base_conv import BaseConv
 from .explicit import H3Conv, LongConv
 from .hyena import Hyena
 from .selection import Selection
@@ -61,6 +69,7 @@ _MIXERS: dict[type, Any] = {
     AttentionConfig: Attention,
     LongConvConfig: LongConv,
     H3ConvConfig: H3Conv,
+    BaseConvConfig: BaseConv,
     SelectionConfig: Selection,
     AutocorrelationConfig: Autocorrelation,
 }

@@ -17,6 +17,7 @@ from safetensors.numpy import save
 from .. import config_json
 from ..config import (
     AttentionConfig,
+    BaseConvConfig,
     FilterConfig,
     HyenaConfig,
     LayerConfig,
@@ -108,6 +109,11 @@ def mixer_shapes(mixer: MixerConfig, D: int) -> Shapes:
         C = mixer.channels * D
         found = _prefixed("filter", _filter(mixer.filter, C))
         return found | {"skip": (mixer.channels, D)} | _linear("out_proj", 2 * D, C, True)
+    if isinstance(mixer, BaseConvConfig):
+        found = _linear("projection", D, D, True)
+        if mixer.filter is None:
+            return found | _linear("short_conv", D, mixer.short_taps, True)
+        return found | _prefixed("filter", _filter(mixer.filter, D))
     if isinstance(mixer, SelectionConfig):
         return _selection(mixer, D)
     if isinstance(mixer, AutocorrelationConfig):
@@ -121,7 +127,7 @@ def mixer_shapes(mixer: MixerConfig, D: int) -> Shapes:
 
 
 def _selection(mixer: SelectionConfig, D: int) -> Shapes:
-    found = _linear("qkv", 3 * D, D, mixer.bias) | _linear("out_proj", D, D, mixer.bias)
+    found = _linear("qkv", 3 * D, D, mixer.bias) | _linear("out_proj", D, D, True)
     if mixer.choose in TOPS:
         sma = mixer.choose == "sma_top"
         found |= _linear("score", 2 if sma else 1, D, mixer.choose != "sigmoid_top")
@@ -135,6 +141,9 @@ def _filter(filter: FilterConfig, C: int) -> Shapes:
         return {"taps": (C, L)}
     if filter.kind == "modal":
         return {"poles": (C, filter.modes, 2), "residues": (C, filter.modes, 2)}
+    if filter.kind == "relu_mlp":
+        hidden = {"features": (L, E)} | _linear("linear.0", P, E, True)
+        return hidden | _linear("linear.1", C, P, True)
     found: Shapes = {"features": (L, E), "times": (L,)} if filter.kind == "implicit" else {}
     for k in range(S):
         found |= _linear(f"linear.{k}", P, P if k else E, True) | {f"freq.{k}": (P,)}

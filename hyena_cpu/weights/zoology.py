@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ..config import (
     AttentionConfig,
+    BaseConvConfig,
+    FilterConfig,
     LayerConfig,
     MixerConfig,
     MlpConfig,
@@ -22,6 +24,7 @@ from ..config import (
     NormConfig,
     check,
 )
+from ..config_selection import SelectionConfig
 from ..errors import ModelError
 from . import backbone, safari
 from .foreign import Keys, Source
@@ -38,6 +41,8 @@ _MODEL_KEYS = {
     "head.weight": "lm_head.weight",
 }
 _MLP_KEYS = {"mlp.up": "state_mixer.fc1", "mlp.down": "state_mixer.fc2"}
+
+_Choice = Literal["softmax_top", "sigmoid_top", "sma_top"]
 
 
 @dataclass(frozen=True)
@@ -208,20 +213,30 @@ def _below(prefixes: list[str], found: list[Found]) -> list[Tensor]:
 
 
 def renamed(mixer: MixerConfig, D: int, names: Mapping[str, str]) -> list[Tensor]:
-    """The tensors of a mixer, stored in their native shapes; `names`: stored stems by native one,
-    of those that differ."""
+    """The tensors of a mixer in their native shapes.
+
+    names: the stored names of those that differ, by native name; both may stand for what comes
+    before `.weight` and `.bias`.
+    """
     found = []
     for name, shape in mixer_shapes(mixer, D).items():
         stem, _, last = name.rpartition(".")
-        found.append(Tensor(name, shape, (f"{names.get(stem, stem)}.{last}",)))
+        stored = names.get(name) or f"{names.get(stem, stem)}.{last}"
+        found.append(Tensor(name, shape, (stored,)))
     return found
+
+
+def reshaped(tensor: Tensor, stored: tuple[int, ...]) -> Tensor:
+    """A tensor that lies in the file in another shape, its numbers in the same order."""
+    return dataclasses.replace(tensor, shape=stored, convert=lambda a: a.reshape(tensor.shape))
 
 
 # ---- one function for every class
 
 
 def _mha(options: Keys, place: Place) -> Found:
-    mixer = AttentionConfig(heads=options.positive("num_heads", 1), bias=options.flag("bias", True))
+    options.require("bias", True, "the original has the bias of out_proj all the same")
+    mixer = AttentionConfig(heads=options.positive("num_heads", 1))
     options.skip("dropout")
     return Found(mixer, renamed(mixer, place.d_model, {"qkv": "Wqkv"}))
 
@@ -252,7 +267,92 @@ def _gates_swapped(tensor: Tensor) -> Tensor:
     return dataclasses.replace(tensor, convert=swapped)
 
 
+def _base_conv(options: Keys, place: Place) -> Found:
+    activation = options.flag("use_act", False)
+    implicit = options.flag("implicit_long_conv", True)
+    taps, size = options.positive("l_max"), _kernel_size(options, place.layer)
+    if size > 0:
+        mixer = BaseConvConfig(short_taps=size, activation=activation)
+    elif implicit:
+        filter = FilterConfig("relu_mlp", taps, width=16, bands=1)
+        mixer = BaseConvConfig(filter, activation=activation)
+    else:
+        mixer = BaseConvConfig(FilterConfig("explicit", taps), activation=activation)
+    tensors = renamed(mixer, place.d_model, _BASE_CONV_NAMES)
+    return Found(mixer, [_base_conv_tensor(tensor) for tensor in tensors])
+
+
+def _kernel_size(options: Keys, layer: int) -> int:
+    """Taps of a short convolution, or -1 for a long one; a list has one entry a layer."""
+    found = options.data.get("kernel_size", 3)
+    options.skip("kernel_size")
+    if isinstance(found, list):
+        if layer >= len(found):
+            raise ModelError(
+                f"{options.where}: kernel_size lists {len(found)} layers, there is a layer {layer}"
+            )
+        found = found[layer]
+    if type(found) is not int or (found < 1 and found != -1):
+        raise ModelError(
+            f"{options.where}: kernel_size of layer {layer} is {found!r:.60}, "
+            "must be a number of taps or -1"
+        )
+    return found
+
+
+_BASE_CONV_NAMES = {
+    "short_conv": "conv.conv",
+    "filter.taps": "conv.filter",
+    "filter.features": "conv.pos_emb.z",
+    "filter.linear.0": "conv.mlp.0",
+    "filter.linear.1": "conv.mlp.2",
+}
+
+
+def _base_conv_tensor(tensor: Tensor) -> Tensor:
+    """As it is stored: two have an axis of length 1 more."""
+    if tensor.native == "short_conv.weight":
+        return reshaped(tensor, (tensor.shape[0], 1, tensor.shape[1]))
+    return reshaped(tensor, (1, *tensor.shape)) if tensor.native == "filter.features" else tensor
+
+
+def _sliding_attention(options: Keys, place: Place) -> Found:
+    """Of one head. A row sees the `block_size` before it, and itself."""
+    options.require("bias", True, "the original has the bias of out_proj all the same")
+    mixer = AttentionConfig(heads=1, window=options.positive("block_size", 256) + 1)
+    options.skip("dropout")
+    return Found(mixer, renamed(mixer, place.d_model, {"qkv": "Wqkv"}))
+
+
+def _lookups(choose: _Choice, score: str) -> Callable[[Keys, Place], Found]:
+    """Of the three classes that attend from chosen positions; `score`: their stored scorer."""
+
+    def read(options: Keys, place: Place) -> Found:
+        count = None
+        if choose == "sigmoid_top" and options.has("n_lookups"):
+            count = options.positive("n_lookups")
+        mixer = SelectionConfig(
+            heads=options.positive("num_heads", 1),
+            choose=choose,
+            count=count,
+            bias=options.flag("bias", True),
+        )
+        options.skip("dropout layer_idx n_lookups selection_penalty alpha")
+        names = {"qkv": "Wqkv", "score": score}
+        tensors = renamed(mixer, place.d_model, names)
+        if choose == "sma_top":
+            tensors[-1] = dataclasses.replace(tensors[-1], keys=("temperature",))
+        return Found(mixer, tensors)
+
+    return read
+
+
 MIXERS: dict[str, Callable[[Keys, Place], Found]] = {
     "MHA": _mha,
     "Hyena": _hyena,
+    "BaseConv": _base_conv,
+    "SlidingAttn": _sliding_attention,
+    "SelectiveLookups": _lookups("softmax_top", "selecting"),
+    "SigmoidLookups": _lookups("sigmoid_top", "selecting"),
+    "SMA": _lookups("sma_top", "selection_proj"),
 }
