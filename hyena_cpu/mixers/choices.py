@@ -57,7 +57,8 @@ def _pairs(ids: Ids) -> NDArray[np.int64]:
 def _seen(new: NDArray[np.integer], before: NDArray[np.integer]) -> Chosen:
     chosen = np.ones(len(new), np.bool_)
     chosen[np.unique(new, return_index=True)[1]] = False  # where each value comes first
-    return chosen | np.isin(new, before)
+    met = before[np.isin(before, new)]  # in this order numpy looks for a single new one directly
+    return chosen | np.isin(new, met)
 
 
 def steps_of(scores: NDArray[np.float64]) -> Ids:
