@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from . import config_selection
 from .config_recurrent import (
     BasedConfig,
     MambaConfig,
@@ -22,6 +23,7 @@ from .config_recurrent import (
     RwkvTimeConfig,
     check_recurrent,
 )
+from .config_selection import AutocorrelationConfig, SelectionConfig
 from .errors import ModelError
 
 FORMAT_VERSION = 1
@@ -141,6 +143,8 @@ MixerConfig = (
     | RwkvTimeConfig
     | RwkvChannelConfig
     | MambaConfig
+    | SelectionConfig
+    | AutocorrelationConfig
 )
 
 
@@ -270,6 +274,9 @@ def check(config: ModelConfig, where: str = "config.json") -> None:
 
 
 def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
+    if isinstance(mixer, SelectionConfig | AutocorrelationConfig):
+        config_selection.check(mixer, config.d_model, where)
+        return
     if isinstance(mixer, AttentionConfig):
         if mixer.heads < 1 or config.d_model % mixer.heads:
             raise ModelError(

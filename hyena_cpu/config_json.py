@@ -32,6 +32,7 @@ from .config_recurrent import (
     RwkvChannelConfig,
     RwkvTimeConfig,
 )
+from .config_selection import AutocorrelationConfig, SelectionConfig
 from .errors import ModelError
 
 MAX_BYTES = 16 << 20  # no configuration or index comes near; larger is an attack or a mistake
@@ -104,6 +105,8 @@ _MIXERS: dict[str, type] = {
     "rwkv_time": RwkvTimeConfig,
     "rwkv_channel": RwkvChannelConfig,
     "mamba": MambaConfig,
+    "selection": SelectionConfig,
+    "autocorrelation": AutocorrelationConfig,
 }
 
 

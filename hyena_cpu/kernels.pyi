@@ -269,3 +269,15 @@ def attend(
     *,
     threads: int = 1,
 ) -> _F: ...
+def attend_at(
+    q: _F,
+    at: _I,
+    keys: _F,
+    values: _F,
+    start: int = 0,
+    window: int = 0,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
+def lag_products(rows: _F, first: int, reach: int, *, threads: int = 1) -> _F: ...

@@ -31,6 +31,7 @@ from hyena_cpu.config_recurrent import (
     RwkvChannelConfig,
     RwkvTimeConfig,
 )
+from hyena_cpu.config_selection import TOPS, AutocorrelationConfig, SelectionConfig
 from hyena_cpu.model import Model
 from hyena_cpu.weights import Weights, save_folder
 from hyena_cpu.weights.recurrent import recurrent_shapes
@@ -120,6 +121,19 @@ CAUSAL: dict[str, ModelConfig] = {
         layer(HyenaConfig(SINE_WINDOW, short_bias=False)),
         layer(ROPE),
         layer(BasedConfig(4, 3), SWIGLU),
+    ),
+    # Choices by learned scores and by sums stand first, where no rounding can turn them.
+    "selection": _model(
+        layer(SelectionConfig(heads=2, choose="running_top", count=20)),
+        layer(HyenaConfig(EXPLICIT)),
+        layer(SelectionConfig(heads=4, choose="bigram_seen", bias=False), None),
+        layer(SelectionConfig(heads=1, choose="random", share=0.4, seed=7), None),
+    ),
+    "input_lags": _model(
+        layer(AutocorrelationConfig(top_k=3, lags="running", max_lag=24)),
+        layer(HyenaConfig(EXPLICIT)),
+        layer(AutocorrelationConfig(top_k=2, lags="repeats", max_lag=60), None),
+        layer(SelectionConfig(heads=2, choose="token_seen"), None),
     ),
 }
 BIDIRECTIONAL = _model(layer(HyenaConfig(IMPLICIT, bidirectional=True)))
@@ -220,7 +234,15 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
                 normal(f"{prefix}.short_conv.bias", width, scale=0.1)
         elif isinstance(m, RecurrentConfig):
             recurrent(prefix, m)
-        else:
+        elif isinstance(m, SelectionConfig):
+            linear(f"{prefix}.qkv", 3 * width, width, m.bias)
+            linear(f"{prefix}.out_proj", width, width, True)
+            if m.choose in TOPS:
+                sma = m.choose == "sma_top"
+                linear(f"{prefix}.score", 1 + sma, width, m.choose != "sigmoid_top")
+                if sma:
+                    normal(f"{prefix}.score.temperature", 1, scale=0.1, mean=1.0)
+        elif isinstance(m, H3ConvConfig):
             for name in "qkv":
                 linear(f"{prefix}.{name}_proj", width, width, True)
             linear(f"{prefix}.out_proj", width, width, True)

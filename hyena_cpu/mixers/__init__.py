@@ -33,11 +33,13 @@ from ..config_recurrent import (
     RwkvChannelConfig,
     RwkvTimeConfig,
 )
+from ..config_selection import AutocorrelationConfig, SelectionConfig
 from ..context import Context
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
 from ..state import LayerState
 from .attention import Attention
+from .autocorrelation import Autocorrelation
 from .base_conv import BaseConv
 from .explicit import H3Conv, LongConv
 from .hyena import Hyena
@@ -45,6 +47,7 @@ from .linear_attention import Based, RetNet
 from .mamba import Mamba
 from .recurrent import Recurrent
 from .rwkv import RwkvChannel, RwkvTime
+from .selection import Selection
 
 Floats = NDArray[np.float32]
 
@@ -84,6 +87,8 @@ _MIXERS: dict[type, Any] = {
     RwkvTimeConfig: partial(Recurrent, RwkvTime),
     RwkvChannelConfig: partial(Recurrent, RwkvChannel),
     MambaConfig: partial(Recurrent, Mamba),
+    SelectionConfig: Selection,
+    AutocorrelationConfig: Autocorrelation,
 }
 
 
