@@ -20,7 +20,7 @@ void modal_taps(const Complex64* poles, const Complex64* residues, std::int64_t 
 /// parts (i, j) and channel h, with w = z_i * pre_j,
 ///     x_ijs[t] = poles_s x_ijs[t - 1] + w[t],    y_ij[t] = Re sum_s residues_s x_ijs[t] + skip w[t]
 ///     out_j[t] = sum_i post_i[t] * y_ij[t]
-/// pre.data and post.data may be null (P is 1 then); out may be z, pre or post where P is 1. poles and
+/// pre.data and post.data may be null; out may be z, pre or post where P is 1. poles and
 /// residues are [G, S, 2, 16], real parts before imaginary ones, and skip is [G, 16].
 struct ModalScan {
   std::int64_t parts, modes;

@@ -13,6 +13,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from . import config_ssm
+from .config_ssm import H3Config, S4DConfig
 from .errors import ModelError
 
 FORMAT_VERSION = 1
@@ -38,9 +40,11 @@ class FilterConfig:
     explicit     the taps themselves, soft-thresholded by `threshold`
     modal        sums of `modes` complex exponentials
     relu_mlp     MLP of one hidden layer of ReLUs over stored features (arXiv 2312.04927)
+    ssm_diag     a diagonal state space of `modes` conjugate pairs (arXiv 2206.11893)
+    shift        a shift state space of `taps` states (arXiv 2212.14052)
     """
 
-    kind: Literal["implicit", "sine_window", "explicit", "modal", "relu_mlp"]
+    kind: Literal["implicit", "sine_window", "explicit", "modal", "relu_mlp", "ssm_diag", "shift"]
     taps: int
     width: int = 0  # P, of the MLP
     bands: int = 0  # E = 2 * bands + 1
@@ -50,6 +54,7 @@ class FilterConfig:
     normalize: Literal["none", "channel_l1", "time_l2"] = "none"
     threshold: float = 0.0
     modes: int = 0
+    discretization: Literal["bilinear", "zoh"] = "bilinear"
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,27 @@ class BaseConvConfig:
     activation: bool = False
 
 
-MixerConfig = HyenaConfig | AttentionConfig | LongConvConfig | H3ConvConfig | BaseConvConfig
+MixerConfig = (
+    HyenaConfig
+    | AttentionConfig
+    | LongConvConfig
+    | H3ConvConfig
+    | BaseConvConfig
+    | H3Config
+    | S4DConfig
+)
+
+
+def diagonal_filter(mixer: H3Config | S4DConfig) -> FilterConfig:
+    """The filter that their recurrence is, of no other end than a filter can have."""
+    return FilterConfig(
+        "ssm_diag", MAX_TAPS, modes=mixer.d_state // 2, discretization=mixer.discretization
+    )
+
+
+def shift_filter(mixer: H3Config) -> FilterConfig:
+    """The filter of the keys."""
+    return FilterConfig("shift", mixer.d_state)
 
 
 @dataclass(frozen=True)
@@ -265,6 +290,9 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
     if isinstance(mixer, BaseConvConfig):
         _check_base_conv(mixer, where)
         return
+    if isinstance(mixer, H3Config | S4DConfig):
+        config_ssm.check(mixer, config.d_model, where)
+        return
     if isinstance(mixer, HyenaConfig):
         if mixer.order < 1:
             raise ModelError(f"{where}: order is {mixer.order}, must be at least 1")
@@ -298,6 +326,8 @@ def _check_filter(filter: FilterConfig, where: str) -> None:
         "explicit": ("taps",),
         "modal": ("taps", "modes"),
         "relu_mlp": ("taps", "width", "bands"),
+        "ssm_diag": ("taps", "modes"),
+        "shift": ("taps",),
     }
     for name in needs[filter.kind]:
         if getattr(filter, name) < 1:

@@ -25,6 +25,7 @@ from .config import (
     ModelConfig,
     check,
 )
+from .config_ssm import H3Config, S4DConfig
 from .errors import ModelError
 
 MAX_BYTES = 16 << 20  # no configuration or index comes near; larger is an attack or a mistake
@@ -92,6 +93,8 @@ _MIXERS: dict[str, type] = {
     "long_conv": LongConvConfig,
     "h3_conv": H3ConvConfig,
     "base_conv": BaseConvConfig,
+    "h3": H3Config,
+    "s4d": S4DConfig,
 }
 
 

@@ -97,7 +97,7 @@ def batch_rows(model: Network) -> int:
 
 def _filters(model: Network, new: int, length: int, state: bool) -> list[tuple[str, int]]:
     """What the long filters hold: networks of implicit ones, transforms kept, one in the making."""
-    taps = [taps for block in model.blocks for taps in block.mixer.taps]
+    taps = [one for block in model.blocks for one in block.mixer.taps if one.stepped or not state]
     banks = {id(one.bank.source): one.bank for one in taps}.values()
     networks = [bank.network_bytes(length) for bank in banks]
     sizes = [one.bank.bytes_for(new, length, model.threads) for one in taps]

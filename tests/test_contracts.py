@@ -13,6 +13,7 @@ from toy import BIDIRECTIONAL, CAUSAL, LENGTH, VOCAB, model, tokens, weights
 import hyena_cpu
 from hyena_cpu import InputError, LimitError, ModelError
 from hyena_cpu.conv_state import ConvState
+from hyena_cpu.modal_state import ModalState
 from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
 from hyena_cpu.weights import load_folder, save_folder
@@ -32,6 +33,8 @@ def pieces(state: object) -> list[np.ndarray]:
         if isinstance(layer, ConvState):
             seen += [] if layer.tail is None else [layer.tail.rows]
             seen += [conv.history() for conv in layer.convs]
+        elif isinstance(layer, ModalState):
+            seen += [layer.modes, layer.tail] if len(layer.tail) else [layer.modes]
         else:
             first = max(0, layer.length - layer.window) if layer.window else 0
             seen.append(layer.values[:, first : layer.length])

@@ -75,7 +75,6 @@ FloatArray modal_scan_py(std::vector<DoubleArray> states,
   const std::int64_t PG = job.z.groups, T = job.z.length;
   if (parts < 1 || PG % parts != 0)
     reject(op, "z has " + std::to_string(PG) + " groups but needs a multiple of parts = " + std::to_string(parts));
-  if (parts > 1 && (!pre || !post)) reject(op, "several parts need pre and post");
   const std::int64_t G = PG / parts;
   job.poles = contiguous(op, "poles", poles, {G, -1, 2, kTile});
   job.modes = poles.shape(1);
@@ -125,7 +124,7 @@ Args:
     spans: for each state (first, last), the rows that it takes in; in order.
     poles, residues: float64 [G, S, 2, 16], real parts before imaginary ones.
     skip: float32 [G, 16].
-    z, pre, post: tiles float32 [P G, T, 16], part after part; the gates may be None where P is 1.
+    z, pre, post: tiles float32 [P G, T, 16], part after part; the gates may be None.
     parts: P.
     out: tiles like z, or None for new ones; where P is 1 it may be z, pre or post.
     threads: at most this many threads work.

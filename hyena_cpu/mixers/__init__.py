@@ -25,6 +25,7 @@ from ..config import (
     LongConvConfig,
     MixerConfig,
 )
+from ..config_ssm import H3Config, S4DConfig
 from ..context import Context
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
@@ -32,7 +33,9 @@ from ..state import LayerState
 from .attention import Attention
 from .base_conv import BaseConv
 from .explicit import H3Conv, LongConv
+from .h3 import H3
 from .hyena import Hyena
+from .s4d import S4D
 
 Floats = NDArray[np.float32]
 
@@ -67,6 +70,8 @@ _MIXERS: dict[type, Any] = {
     LongConvConfig: LongConv,
     H3ConvConfig: H3Conv,
     BaseConvConfig: BaseConv,
+    H3Config: H3,
+    S4DConfig: S4D,
 }
 
 

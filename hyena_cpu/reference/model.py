@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,10 @@ from ..config import (
     MlpConfig,
     ModelConfig,
     NormConfig,
+    diagonal_filter,
+    shift_filter,
 )
+from ..config_ssm import H3Config, S4DConfig
 from .filters import long_filter
 
 F64 = NDArray[np.float64]
@@ -84,6 +88,10 @@ def mixer(config: MixerConfig, t: Mapping[str, F64], x: F64) -> F64:
         return long_conv_layer(config, t, x)
     if isinstance(config, BaseConvConfig):
         return base_conv(config, t, x)
+    if isinstance(config, H3Config):
+        return h3(config, t, x)
+    if isinstance(config, S4DConfig):
+        return s4d(config, t, x)
     return h3_conv(config, t, x)
 
 
@@ -165,6 +173,33 @@ def base_conv(config: BaseConvConfig, t: Mapping[str, F64], x: F64) -> F64:
     if config.activation:
         conv, projected = conv * sigmoid(conv), projected * sigmoid(projected)
     return conv * projected + x
+
+
+def h3(config: H3Config, t: Mapping[str, F64], x: F64) -> F64:
+    """H3 (Fu et al. 2022, arXiv 2212.14052, and its code); channel i H + h is part i of head h."""
+    q, k, v = (linear(t, f"{name}_proj", x) for name in "qkv")
+    heads = len(t["skip"])
+    first = taps(shift_filter(config), under(t, "shift_filter."), len(x))
+    second = diagonal_taps(config, t, len(x))
+    s = causal_conv(first, k) + t["shift_skip"] * k
+    out = np.zeros_like(q)
+    parts = [slice(i * heads, (i + 1) * heads) for i in range(config.head_dim)]
+    for i in parts:
+        for j in parts:
+            kv = s[:, i] * v[:, j]
+            out[:, j] += q[:, i] * (causal_conv(second, kv) + t["skip"] * kv)
+    return linear(t, "out_proj", out)
+
+
+def s4d(config: S4DConfig, t: Mapping[str, F64], x: F64) -> F64:
+    """S4D (Gu et al. 2022, arXiv 2206.11893)."""
+    y = causal_conv(diagonal_taps(config, t, len(x)), x) + t["skip"] * x
+    return linear(t, "out_proj", gelu_erf(y))
+
+
+def diagonal_taps(config: H3Config | S4DConfig, t: Mapping[str, F64], length: int) -> F64:
+    """The diagonal filter of a mixer, [C, length]."""
+    return long_filter(replace(diagonal_filter(config), taps=length), under(t, "filter."))
 
 
 # ---- pieces
