@@ -19,7 +19,7 @@ from typing import Any
 from .. import config_json
 from ..config import MixerConfig, ModelConfig, TokenizerConfig
 from ..errors import ModelError
-from . import hyenadna, native, safari, safetensors, torch_pickle, zoology
+from . import h3, hyenadna, native, safari, safetensors, torch_pickle, zoology
 from .foreign import Source
 from .naming import Array, is_training_leftover
 from .native import save_folder
@@ -44,9 +44,9 @@ FAMILIES: dict[str, Loader] = {
     "hyenadna": hyenadna.load,
     "safari": safari.load,
     "zoology": zoology.load,
+    "h3": h3.load,
 }
 UNSUPPORTED = {  # families by a key or model_type that is theirs alone
-    "ssm_cfg": "H3",
     "hyena_layer_idxs": "StripedHyena / Evo",
     "hcl_layer_idxs": "StripedHyena / Evo",
     "stripedhyena": "StripedHyena / Evo",
@@ -183,6 +183,8 @@ def detect_family(data: Any, where: str) -> str:
     if marks:
         name = UNSUPPORTED[marks[0]]
         raise ModelError(f"{where}: {marks[0]} marks a model of {name}, which is not supported yet")
+    if "ssm_cfg" in data:
+        return "h3"
     if "sequence_mixer" in data:
         return "zoology"
     if model_type is not None:

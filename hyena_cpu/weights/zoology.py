@@ -25,7 +25,7 @@ from ..config import (
     check,
 )
 from ..errors import ModelError
-from . import backbone, safari
+from . import backbone, h3, safari
 from .foreign import Keys, Source
 from .naming import Array, Tensor, collect
 from .native import mixer_shapes, shapes
@@ -321,9 +321,16 @@ def _sliding_attention(options: Keys, place: Place) -> Found:
     return Found(mixer, renamed(mixer, place.d_model, {"qkv": "Wqkv"}))
 
 
+def _h3(options: Keys, place: Place) -> Found:
+    mixer, longest = h3.options(options, place.d_model)
+    tensors = h3.layer_tensors(mixer, place.d_model, place.stored)
+    return Found(mixer, tensors, max_length=longest or None)
+
+
 MIXERS: dict[str, Callable[[Keys, Place], Found]] = {
     "MHA": _mha,
     "Hyena": _hyena,
     "BaseConv": _base_conv,
     "SlidingAttn": _sliding_attention,
+    "H3": _h3,
 }
