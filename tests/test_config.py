@@ -14,6 +14,7 @@ from model_files import CASES, folder, stored
 
 from hyena_cpu import config as c
 from hyena_cpu import config_json
+from hyena_cpu.config_ssm import H3Config, S4DConfig
 from hyena_cpu.errors import ModelError
 from hyena_cpu.weights import load_folder
 
@@ -31,6 +32,8 @@ EVERYTHING = c.ModelConfig(
         c.LayerConfig(c.LongConvConfig(c.FilterConfig("explicit", 8, threshold=0.1)), None),
         c.LayerConfig(c.H3ConvConfig(c.FilterConfig("explicit", 8)), None),
         c.LayerConfig(c.HyenaConfig(c.FilterConfig("modal", 8, modes=2)), None),
+        c.LayerConfig(H3Config(8, head_dim=3, discretization="zoh"), None),
+        c.LayerConfig(S4DConfig(6, discretization="bilinear"), None),
     ),
     positions=64,
     classifier=c.ClassifierConfig(2, "mean", bias=True),
@@ -112,6 +115,12 @@ def test_eps_and_other_required_keys_have_no_default() -> None:
         ("layers.2.mixer.filter.threshold", -1, "threshold is -1"),
         ("layers.2.mixer.filter.normalize", "time_l2", "normalize is for"),
         ("layers.4.mixer.filter.modes", 0, "modes is 0"),
+        ("layers.5.mixer.d_state", 7, "d_state is 7, must be even and within 2..65536"),
+        ("layers.5.mixer.d_state", 0, "d_state is 0"),
+        ("layers.5.mixer.head_dim", 5, "d_model 12 is not divisible by head_dim 5"),
+        ("layers.5.mixer.head_dim", 0, "head_dim 0"),
+        ("layers.6.mixer.discretization", "euler", "not one of bilinear, zoh"),
+        ("layers.6.mixer.d_state", 1 << 17, "d_state is 131072"),
         ("classifier.labels", 0, "labels must be positive"),
         ("special_tokens.eos", 20, "eos is 20, must be below vocab_size 20"),
         ("special_tokens.styles.play", -1, "play is -1"),
