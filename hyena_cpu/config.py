@@ -76,9 +76,12 @@ class HyenaConfig:
 
 @dataclass(frozen=True)
 class RotaryConfig:
-    """Rotary positions; the first half of a head turns with its second half."""
+    """Rotary positions; the first half of a head turns with its second half, or those of its first
+    `dims` dimensions do.
+    """
 
     base: float = 10000.0
+    dims: int | None = None
 
 
 @dataclass(frozen=True)
@@ -282,6 +285,12 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
             )
         if mixer.rotary is not None and (config.d_model // mixer.heads) % 2:
             raise ModelError(f"{where}: rotary positions need an even head width")
+        dims = None if mixer.rotary is None else mixer.rotary.dims
+        if dims is not None and (dims % 2 or not 2 <= dims <= config.d_model // mixer.heads):
+            raise ModelError(
+                f"{where}: rotary.dims is {dims}, must be even and at most the head width "
+                f"{config.d_model // mixer.heads}"
+            )
         if mixer.window is not None and mixer.window < 1:
             raise ModelError(f"{where}: window is {mixer.window}, must be positive or null")
         if mixer.blocked and mixer.window is None:

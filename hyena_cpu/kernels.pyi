@@ -221,7 +221,13 @@ def add_mlp(
 
 # attention
 def rotary(
-    x: _F, positions: NDArray[np.int64], heads: int, base: float, *, threads: int = 1
+    x: _F,
+    positions: NDArray[np.int64],
+    heads: int,
+    base: float,
+    dims: int | None = None,
+    *,
+    threads: int = 1,
 ) -> _F: ...
 def kv_append(keys: _F, values: _F, k: _F, v: _F, at: int) -> None: ...
 def attend(

@@ -110,6 +110,8 @@ def test_eps_and_other_required_keys_have_no_default() -> None:
         ("layers.1.mixer.heads", 0, "heads 0"),
         ("layers.1.mixer.heads", 4, "rotary positions need an even head width"),
         ("layers.1.mixer.window", 0, "window is 0"),
+        ("layers.1.mixer.rotary.dims", 3, "rotary.dims is 3, must be even and at most .* 4"),
+        ("layers.1.mixer.rotary.dims", 6, "rotary.dims is 6"),
         ("layers.2.mixer.channels", 0, "channels is 0"),
         ("layers.2.mixer.filter.kind", "modal", "long_conv needs an explicit filter"),
         ("layers.2.mixer.filter.threshold", -1, "threshold is -1"),

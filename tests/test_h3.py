@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hyena_cpu import config_json
-from hyena_cpu.config import AttentionConfig
+from hyena_cpu.config import AttentionConfig, RotaryConfig
 from hyena_cpu.config_ssm import H3Config
 from hyena_cpu.context import context
 from hyena_cpu.errors import ModelError
@@ -140,6 +140,23 @@ def test_limits_and_discretization(tmp_path: Path) -> None:
     assert any("ssm_cfg: keys without effect here: odd" in note for note in weights.notes)
 
 
+def test_rotary_positions(tmp_path: Path) -> None:
+    """On some dimensions of a head; the rates that a file may hold are computed anew."""
+
+    def tensors(stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        stored["backbone.layers.1.mixer.rotary_emb.inv_freq"] = np.ones(2, np.float32)
+        return stored
+
+    edit = lambda data: data["attn_cfg"].update(rotary_emb_dim=4)  # noqa: E731
+    weights = changed(tmp_path, edit, tensors)
+    attention = weights.config.layers[1].mixer
+    assert attention == AttentionConfig(heads=2, rotary=RotaryConfig(dims=4))
+    ids = arrays(MODELS[0])["input_ids_a"][0]
+    got = model(weights).logits(ids)
+    near(got, reference.logits(weights.config, weights.tensors, ids))
+    assert np.abs(got - arrays(MODELS[0])["logits_a"][0]).max() > 1e-3
+
+
 def test_half_precision_and_names_of_a_training_run(tmp_path: Path) -> None:
     """Linear layers, norms and embeddings may be half numbers; the rest is float32."""
 
@@ -227,7 +244,10 @@ def test_converted_from_pytorch(name: str, tmp_path: Path) -> None:
         ("ssm_cfg", "head_dim", 3, "d_model 16 is not divisible by head_dim 3"),
         ("ssm_cfg", "d_state", 15, "d_state is 15, must be even"),
         ("ssm_cfg", "d_state", 32, r"has shape .* but needs"),
-        ("attn_cfg", "rotary_emb_dim", 8, "rotary_emb_dim is 8"),
+        ("attn_cfg", "rotary_emb_dim", 10, "rotary.dims is 10, must be even and at most .* 8"),
+        ("attn_cfg", "rotary_emb_dim", -2, "rotary.dims is -2"),
+        ("attn_cfg", "rotary_emb_interleaved", True, "rotary_emb_interleaved is True"),
+        ("attn_cfg", "rotary_emb_scale_base", 512, "rotary_emb_scale_base is 512"),
         ("attn_cfg", "num_heads", 3, "not divisible by heads 3"),
     ],
 )

@@ -95,7 +95,11 @@ CAUSAL: dict[str, ModelConfig] = {
         layer(BaseConvConfig(RELU, activation=True), IDENTITY),
         layer(BaseConvConfig(EXPLICIT)),
     ),
-    "h3": _model(layer(H3Config(16)), layer(AttentionConfig(heads=4)), layer(H3Config(16))),
+    "h3": _model(
+        layer(H3Config(16)),
+        layer(AttentionConfig(heads=2, rotary=RotaryConfig(dims=4))),
+        layer(H3Config(16)),
+    ),
     "h3_heads": _model(layer(H3Config(8, head_dim=4, discretization="zoh"), None)),
     "s4d": _model(layer(S4DConfig(8)), layer(S4DConfig(6, discretization="bilinear"), None)),
     "ssm_filters": _model(layer(HyenaConfig(SSM)), layer(HyenaConfig(SHIFT))),

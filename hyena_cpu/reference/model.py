@@ -27,6 +27,7 @@ from ..config import (
     MlpConfig,
     ModelConfig,
     NormConfig,
+    RotaryConfig,
     diagonal_filter,
     shift_filter,
 )
@@ -119,7 +120,7 @@ def attention(config: AttentionConfig, t: Mapping[str, F64], x: F64) -> F64:
         part.reshape(length, config.heads, hd) for part in np.split(linear(t, "qkv", x), 3, axis=1)
     )
     if config.rotary is not None:
-        q, k = rotary(q, config.rotary.base), rotary(k, config.rotary.base)
+        q, k = rotary(q, config.rotary), rotary(k, config.rotary)
     scores = np.einsum("ihd,jhd->hij", q, k) / math.sqrt(hd)
     i, j = np.arange(length)[:, None], np.arange(length)[None, :]
     window = config.window or length
@@ -131,13 +132,17 @@ def attention(config: AttentionConfig, t: Mapping[str, F64], x: F64) -> F64:
     return linear(t, "out_proj", mixed)
 
 
-def rotary(x: F64, base: float) -> F64:
-    """x [T, H, hd]: element i turns with element i + hd/2 by position * base^(-2 i / hd)."""
+def rotary(x: F64, config: RotaryConfig) -> F64:
+    """x [T, H, hd]: element i of the first `dims` (None: hd) turns with element i + dims/2 by
+    position * base^(-2 i / dims).
+    """
     length, _, hd = x.shape
-    angle = np.arange(length)[:, None] * base ** (-np.arange(0, hd, 2) / hd)
+    dims = hd if config.dims is None else config.dims
+    angle = np.arange(length)[:, None] * config.base ** (-np.arange(0, dims, 2) / dims)
     cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
-    first, second = x[..., : hd // 2], x[..., hd // 2 :]
-    return np.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+    first, second, rest = np.split(x, [dims // 2, dims], axis=-1)
+    turned = [first * cos - second * sin, first * sin + second * cos, rest]
+    return np.concatenate(turned, axis=-1)
 
 
 def long_conv_layer(config: LongConvConfig, t: Mapping[str, F64], x: F64) -> F64:

@@ -60,8 +60,13 @@ def load(
     tensors = safari.author_rewrites(named, source.weights)
     config, notes = _language_model(data, tensors, source)
     check(config, source.config)
+    rates = [f"backbone.layers.{i}.mixer.rotary_emb.inv_freq" for i in range(len(config.layers))]
     native, more = collect(
-        _wanted(config, tensors), tensors, source.weights, allow_nonfinite=source.allow_nonfinite
+        _wanted(config, tensors),
+        tensors,
+        source.weights,
+        ignorable=rates,  # follow from the configuration
+        allow_nonfinite=source.allow_nonfinite,
     )
     return config, native, notes + more
 
@@ -75,7 +80,7 @@ def _language_model(
     layer = keys.section("ssm_cfg")
     mixer, longest = options(layer, D)
     layer.finish()
-    attention = safari.attention_layers(keys, layers)
+    attention = safari.attention_layers(keys, layers, rotary=True)
     mlp = MlpConfig("gelu_tanh", keys.positive("d_inner", 4 * D))
     positions = keys.integer("max_position_embeddings", 0)
     limits = [n for n in (longest, positions) if n > 0]

@@ -19,6 +19,7 @@ from ..config import (
     MlpConfig,
     ModelConfig,
     NormConfig,
+    RotaryConfig,
     SpecialTokens,
     check,
 )
@@ -177,8 +178,13 @@ def end_of_text(vocab: int) -> int | None:
     return vocab - 1 if vocab == _GPT2_VOCABULARY else None
 
 
-def attention_layers(keys: Keys, layers: int) -> dict[int, AttentionConfig]:
-    """attn_layer_idx and attn_cfg: attention in the place of Hyena at these layers."""
+def attention_layers(
+    keys: Keys, layers: int, *, rotary: bool = False
+) -> dict[int, AttentionConfig]:
+    """attn_layer_idx and attn_cfg: attention in the place of others at these layers.
+
+    rotary: whether the family has models with rotary positions.
+    """
     indices = keys.data.get("attn_layer_idx") or []
     keys.read.add("attn_layer_idx")
     options = keys.section("attn_cfg")
@@ -193,11 +199,21 @@ def attention_layers(keys: Keys, layers: int) -> dict[int, AttentionConfig]:
         return {}
     options.require("causal", True, "language models read from left to right")
     options.require("dwconv", False, "no public model uses it")
-    options.require("rotary_emb_dim", 0, "no public model uses it")
-    attention = AttentionConfig(heads=options.positive("num_heads"))
+    if not rotary:
+        options.require("rotary_emb_dim", 0, "no public model uses it")
+    attention = AttentionConfig(heads=options.positive("num_heads"), rotary=_rotary(options))
     options.skip("dropout")
     options.finish()
     return dict.fromkeys(indices, attention)
+
+
+def _rotary(options: Keys) -> RotaryConfig | None:
+    """Halves of the first dimensions of every head, as GPT-NeoX turns them (flash-attn's code)."""
+    dims = options.integer("rotary_emb_dim", 0)
+    for name, value in (("rotary_emb_interleaved", False), ("rotary_emb_scale_base", 0)):
+        options.require(name, value, "no public model uses it")
+    base = options.number("rotary_emb_base", 10000.0)
+    return RotaryConfig(base, dims) if dims else None
 
 
 def author_rewrites(stored: Mapping[str, Array], where: str) -> dict[str, Array]:
