@@ -122,7 +122,7 @@ class H3:
         """Rows that follow their states: k, v [T, D], values, gates [P G, T, 16]."""
         keys = np.empty_like(values)
         for b, first, last in ctx.segments():
-            tail = np.ascontiguousarray(states[b].tail[:, : self.d_model])
+            tail = states[b].tail[:, : self.d_model]
             keys[:, first:last] = self._shifted(k[first:last], tail, ctx.threads)
         y = extend_each(self.recurrence, states, keys, values, gates, ctx)
         if ctx.keep:
@@ -139,7 +139,7 @@ class H3:
         """What the recurrence was given for the last n of rows [K - 1 + n, 2 D]."""
         k, v = rows[:, : self.d_model], rows[:, self.d_model :]
         before = len(rows) - n
-        keys = self._shifted(k[before:], np.ascontiguousarray(k[:before]), 1)
+        keys = self._shifted(k[before:], k[:before], 1)
         return keys, self._tiles(v[before:], 1)
 
     def _tiles(self, rows: Floats, threads: int) -> Floats:
