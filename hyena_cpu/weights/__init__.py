@@ -1,6 +1,6 @@
 """Weights of a model folder: configuration and float32 tensors under native names.
 
-`load_folder` reads native, HyenaDNA, safari and Zoology folders; `convert` writes native ones, also
+`load_folder` reads native, HyenaDNA, safari, Zoology and H3 folders; `convert` writes native ones, also
 from PyTorch files. Later stages see `ModelConfig` and native names only.
 """
 
@@ -82,7 +82,7 @@ def load_folder(
 
     Args:
         path: a folder with config.json and model.safetensors (or shards with an index).
-        family: native, hyenadna, safari or zoology; found from config.json if None.
+        family: native, hyenadna, safari, zoology or h3; found from config.json if None.
         modulation_shift: replaces the shift of every filter window.
         allow_nonfinite: let tensors with NaN or infinities pass.
         name: what to call a model that has no name of its own; that of the folder if empty.
