@@ -1,7 +1,7 @@
 """Weights of a model folder: configuration and float32 tensors under native names.
 
-`load_folder` reads native, HyenaDNA, safari, Zoology and H3 folders; `convert` writes native ones, also
-from PyTorch files. Later stages see `ModelConfig` and native names only.
+`load_folder` reads native, HyenaDNA, safari, Zoology and H3 folders; `convert` writes native ones,
+also from PyTorch files. Later stages see `ModelConfig` and native names only.
 """
 
 from __future__ import annotations
