@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,21 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hyena_cpu import config_json
-from hyena_cpu.config import AttentionConfig, RotaryConfig
+from hyena_cpu.config import (
+    AttentionConfig,
+    LayerConfig,
+    MlpConfig,
+    ModelConfig,
+    NormConfig,
+    RotaryConfig,
+)
 from hyena_cpu.config_ssm import H3Config
 from hyena_cpu.context import context
 from hyena_cpu.errors import ModelError
 from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
 from hyena_cpu.weights import Weights, convert, load_files, load_folder
+from hyena_cpu.weights.native import shapes
 
 GOLDEN = Path(__file__).parent / "golden"
 MODELS = ("h3/h3_lm_attn1", "h3/h3_lm_headdim4")
@@ -265,3 +274,31 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match=r"missing tensors: backbone\.layers\.2\.mixer\.ssm_k_D"):
         changed(tmp_path, nothing, tensors)
+
+
+@pytest.mark.parametrize(
+    ("width", "layers", "heads", "at", "parameters"),
+    [
+        (768, 12, 12, [6], 126_387_456),
+        (1024, 24, 16, [8, 16], 361_058_304),
+        (2048, 24, 16, [8, 16], 1_326_096_384),
+        (2560, 32, 20, [8, 16, 24], 2_670_307_840),
+        (2560, 32, 20, [10, 21], 2_671_134_720),
+    ],
+)
+def test_sizes_of_the_public_models(
+    width: int, layers: int, heads: int, at: list[int], parameters: int
+) -> None:
+    """Computed from their configurations: the files themselves could not be tried."""
+    mlp = MlpConfig("gelu_tanh", 4 * width)
+    mixers = [AttentionConfig(heads) if i in at else H3Config(64) for i in range(layers)]
+    config = ModelConfig(
+        d_model=width,
+        vocab_size=50257,
+        logits_width=50264,
+        max_length=None,
+        tie_embeddings=True,
+        norm=NormConfig("layernorm", 1e-5),
+        layers=tuple(LayerConfig(mixer, mlp) for mixer in mixers),
+    )
+    assert sum(math.prod(shape) for shape in shapes(config).values()) == parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from conftest import over_threads, rel_l2
 from toy import CAUSAL, layer, model, tokens, weights
 
-from hyena_cpu import planner
+from hyena_cpu import InputError, planner, state_file
+from hyena_cpu import kernels as the_kernels
 from hyena_cpu.config import FilterConfig
 from hyena_cpu.config_ssm import H3Config, S4DConfig
 from hyena_cpu.filters import ModalFilter, build_filter
@@ -340,3 +342,31 @@ def test_only_whole_sequences_need_memory_for_filters() -> None:
     assert [kept[name] for name in names] == [0, 0, 0]
     assert whole["filter transforms"] > 0 == whole["state"]
     assert isinstance(m.blocks[0].mixer.taps[-1].bank.source, ModalFilter)
+
+
+def test_saved_states_that_do_not_fit(tmp_path: Path) -> None:
+    """Whatever a file holds in the place of a state, an error names it."""
+    m = model(replace(CAUSAL["s4d"], layers=CAUSAL["s4d"].layers[:1]))
+    state = m.prefill(tokens(300))
+    saved = state.layers[0].parts()
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"marks": saved["marks"][:1]}, r"has marks at \[128\] for position 300"),
+        ({"marks": []}, r"has marks at \[\]"),
+        ({"position": 100}, r"has marks at \[128, 256\] for position 100"),
+        ({"rows": saved["rows"][1:]}, r"rows is float32 of shape \[171, 20\], must be float32"),
+        ({"marks": [one | {"modes": None} for one in saved["marks"]]}, "modes is null"),
+        (
+            {"marks": [one | {"modes": one["modes"].astype(np.float32)} for one in saved["marks"]]},
+            r"modes is float32 of shape .* must be float64 \[1, 2, 4, 2, 16\]",
+        ),
+    ]
+    for change, message in wrong:
+        tree = {
+            "position": 300,
+            "logits": None,
+            "tokens": None,
+            "layers": [saved | change],
+        }
+        state_file.write(tmp_path / "s", tree, fingerprint=m.fingerprint, isa=the_kernels.build)
+        with pytest.raises(InputError, match=message):
+            m.load_state(tmp_path / "s")

@@ -99,8 +99,9 @@ class H3:
             )
         for j in range(self.parts):
             for i in range(self.parts):
+                z = keys[self._part(i)]
                 y = self.long.bank.convolve_each(
-                    keys[self._part(i)].copy(),
+                    z if self.parts == 1 else z.copy(),  # scratch, where no other pair needs it
                     ctx.offsets,
                     ctx.threads,
                     pre=values[self._part(j)],
