@@ -202,17 +202,43 @@ def extend_each(
     pre: Floats | None,
     post: Floats | None,
     ctx: Context,
+    whole: Callable[[], Floats],
 ) -> Floats:
     """Outputs [P G, T, 16] of rows that follow their states, which take them in if ctx.keep.
 
-    The caller gives their rows to `ModalState.take` afterwards.
+    The first rows of a sequence, if they are several, get the bits that they have without a state:
+    `whole` makes the outputs of sequences that all begin here. The caller gives the rows to
+    `ModalState.take` afterwards.
     """
+    begun = [
+        slice(first, last)
+        for b, first, last in ctx.segments()
+        if states[b].position == 0 and last - first > 1
+    ]
     out = np.empty((len(z), z.shape[1], LANES), np.float32)
-    if not ctx.keep:
+    if ctx.keep:
+        _take_in(recurrence, states, z, pre, post, ctx, out)
+    else:
         for b, first, last in ctx.segments():
             modes = [_copied(states[b].modes)]
             recurrence.scan(modes, [(first, last)], z, pre, post, out, ctx.threads)
-        return out
+    if begun:
+        found = whole()
+        for rows in begun:
+            out[:, rows] = found[:, rows]
+    return out
+
+
+def _take_in(
+    recurrence: Recurrence,
+    states: Sequence[ModalState],
+    z: Floats,
+    pre: Floats | None,
+    post: Floats | None,
+    ctx: Context,
+    out: Floats,
+) -> None:
+    """The outputs by the recurrence into `out`; the modes of the states change."""
     segments = list(ctx.segments())
     cuts = [states[b].cuts(last - first) for b, first, last in segments]
     for k in range(max(map(len, cuts))):
@@ -227,7 +253,6 @@ def extend_each(
         recurrence.scan(modes, spans, z, pre, post, out, ctx.threads)
         for state, first, last in turn:
             state.advance(last - first)
-    return out
 
 
 def _packed(values: NDArray[np.complex128]) -> Doubles:

@@ -43,7 +43,8 @@ class OnlineTaps:
 
     first_unit: number of the bank's first group among those of the model (see OnlineConv).
     longest: rows that a sequence can have at most (None: any number).
-    stepped: False where only whole sequences are convolved, and others go by a recurrence.
+    stepped: False where only the first rows of a sequence are convolved, and it goes on by a
+        recurrence.
     """
 
     def __init__(

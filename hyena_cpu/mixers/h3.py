@@ -6,8 +6,9 @@
 q, k and v are linear; i and j count the `head_dim` dimensions of a head. Channel i H + h is
 dimension i of head h of H, so that part i is H neighbouring channels, one of each head.
 
-Whole sequences go through long convolutions. Others go token by token: the shift filter is a short
-one, and the other a recurrence, so that a state has one size for ever.
+Whole sequences, and the first rows of those that go on, come from long convolutions. All others
+come token by token: the shift filter is a short one, and the other a recurrence, so that a state
+has one size for ever.
 """
 
 from __future__ import annotations
@@ -125,7 +126,11 @@ class H3:
         for b, first, last in ctx.segments():
             tail = states[b].tail[:, : self.d_model]
             keys[:, first:last] = self._shifted(k[first:last], tail, ctx.threads)
-        y = extend_each(self.recurrence, states, keys, values, gates, ctx)
+
+        def whole() -> Floats:
+            return self._whole(self._tiles(k, ctx.threads), values, gates, ctx)
+
+        y = extend_each(self.recurrence, states, keys, values, gates, ctx, whole)
         if ctx.keep:
             for b, first, last in ctx.segments():
                 states[b].take(np.concatenate([k[first:last], v[first:last]], axis=1))
@@ -164,7 +169,7 @@ class H3:
         rows: int,
         *,
         alone: bool,  # noqa: ARG002
-        kept: bool,  # noqa: ARG002
+        kept: bool,
     ) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * rows
@@ -173,8 +178,8 @@ class H3:
             ("normalised rows", row),
             ("projections", 3 * row),
             ("gates and values", 3 * tiles),
-            # Rows to be kept, or parts of the inputs and outputs of a convolution.
-            ("mixer output", tiles + max(2 * row, 2 * tiles)),
+            # Of a convolution and of the recurrence, and parts of what goes into the former.
+            ("mixer output", 2 * row + (5 if kept else 3) * tiles),
         ]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002

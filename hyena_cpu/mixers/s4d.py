@@ -59,11 +59,15 @@ class S4D:
         """Appends rows norm(x), x [T, D], to their sequences and adds its output to x."""
         u = norm(x, ctx.threads)
         z = kernels.rows_to_tiles(u, threads=ctx.threads)
-        if states is None:
+
+        def whole() -> Floats:
             bank = self.taps[0].bank
-            y = bank.convolve_each(z, ctx.offsets, ctx.threads, skip=self.skip)
+            return bank.convolve_each(z, ctx.offsets, ctx.threads, skip=self.skip)
+
+        if states is None:
+            y = whole()
         else:
-            y = extend_each(self.recurrence, states, z, None, None, ctx)
+            y = extend_each(self.recurrence, states, z, None, None, ctx, whole)
             for b, first, last in ctx.segments() if ctx.keep else ():
                 states[b].take(u[first:last])
         h = kernels.tiles_to_rows(y, self.d_model, out=u, threads=ctx.threads)
@@ -75,11 +79,12 @@ class S4D:
         rows: int,
         *,
         alone: bool,  # noqa: ARG002
-        kept: bool,  # noqa: ARG002
+        kept: bool,
     ) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
         tiles = 4 * LANES * len(self.skip) * rows
-        return [("normalised rows", 4 * self.d_model * rows), ("convolutions", 2 * tiles)]
+        count = 3 if kept else 2
+        return [("normalised rows", 4 * self.d_model * rows), ("convolutions", count * tiles)]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
         """Bytes of one state, whatever its length."""
