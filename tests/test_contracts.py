@@ -14,6 +14,7 @@ import hyena_cpu
 from hyena_cpu import InputError, LimitError, ModelError
 from hyena_cpu.conv_state import ConvState
 from hyena_cpu.lag_state import LagState
+from hyena_cpu.modal_state import ModalState
 from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
 from hyena_cpu.scan_state import ScanState
@@ -38,6 +39,8 @@ def pieces(state: object) -> list[np.ndarray]:
             seen.append(layer.now)
         elif isinstance(layer, LagState):
             seen.append(layer.rows[-layer.reach :])
+        elif isinstance(layer, ModalState):
+            seen += [layer.modes, layer.tail] if len(layer.tail) else [layer.modes]
         else:
             layer = getattr(layer, "cache", layer)
             first = max(0, layer.length - layer.window) if layer.window else 0
