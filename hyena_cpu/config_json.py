@@ -32,6 +32,8 @@ from .config_recurrent import (
     RwkvChannelConfig,
     RwkvTimeConfig,
 )
+from .config_selection import AutocorrelationConfig, SelectionConfig
+from .config_ssm import H3Config, S4DConfig
 from .errors import ModelError
 
 MAX_BYTES = 16 << 20  # no configuration or index comes near; larger is an attack or a mistake
@@ -104,6 +106,10 @@ _MIXERS: dict[str, type] = {
     "rwkv_time": RwkvTimeConfig,
     "rwkv_channel": RwkvChannelConfig,
     "mamba": MambaConfig,
+    "selection": SelectionConfig,
+    "autocorrelation": AutocorrelationConfig,
+    "h3": H3Config,
+    "s4d": S4DConfig,
 }
 
 

@@ -96,18 +96,20 @@ def layers(model: Network, call: Call) -> Iterator[Rows]:
 
 def _convolving(model: Network, mixer: Mixer, call: Call) -> Rows:
     """What convolutions through transforms take beside their inputs and outputs."""
-    calls = [(call.new, call.after)]
+    calls, taps = [(call.new, call.after)], mixer.taps
+    if call.before:  # sequences go on without a convolution where they do so by a recurrence
+        taps = _stepped(mixer)
     if call.peek:  # by themselves, and what the history adds to them
         ahead = ahead_for(call.new)
         calls = [(call.new, call.new), (ahead, call.before + ahead)]
-    sizes = [one.bank.bytes_for(*c, model.threads)[1] for one in mixer.taps for c in calls]
+    sizes = [one.bank.bytes_for(*c, model.threads)[1] for one in taps for c in calls]
     making = max(sizes, default=0)
     if not call.before:
         return (("filter in the making", making),)
     # A chunk is joined with what came before it.
     new = ahead_for(call.new) if call.peek else call.new
-    rows = max((one.history_bytes(call.before) for one in mixer.taps), default=0)
-    chunk = max((tile_bytes(one.bank.groups, new) for one in mixer.taps), default=0)
+    rows = max((one.history_bytes(call.before) for one in taps), default=0)
+    chunk = max((tile_bytes(one.bank.groups, new) for one in taps), default=0)
     joined = (2 * chunk + rows) if call.peek else chunk
     return (("filter in the making", max(making, 2 * rows)), ("history and chunk", joined))
 
@@ -131,7 +133,11 @@ def preparations(model: Network, call: Call) -> Iterator[Rows]:
     if not call.prepares:
         return
     states = sum(_state_after(block.mixer, call) for block in model.blocks)
-    passing = [one.starting_bytes(call.base, call.wanted, model.threads) for one in taps_of(model)]
+    passing = [
+        one.starting_bytes(call.base, call.wanted, model.threads)
+        for one in taps_of(model)
+        if one.stepped
+    ]
     adds = ("what the history adds", max(passing, default=0))
     if call.ahead is None:
         yield adds, ("state", states)
@@ -148,7 +154,7 @@ def _prompt(mixer: Mixer, call: Call, length: int | None = None) -> int:
     own = getattr(mixer, "prompt_bytes", None)
     if own is not None and not call.before:
         return int(own(length))
-    steps = sum(one.state_bytes(length) - one.history_bytes(length) for one in mixer.taps)
+    steps = sum(one.state_bytes(length) - one.history_bytes(length) for one in _stepped(mixer))
     return mixer.state_bytes(length) - steps
 
 
@@ -160,14 +166,14 @@ def _state_after(mixer: Mixer, call: Call) -> int:
     """Bytes of the layer's states when the call is done with them."""
     if call.peek:
         rows = ahead_for(call.new)
-        sums = sum(tile_bytes(one.bank.groups, rows) for one in mixer.taps)
+        sums = sum(tile_bytes(one.bank.groups, rows) for one in _stepped(mixer))
         return _state_before(mixer, call) + sums
     length = call.after + call.room
     if call.ahead is not None:
         return mixer.state_bytes(length, call.ahead) * call.states
     held = _prompt(mixer, call, length)
     if call.prepares:
-        held += sum(_steps(one, call) for one in mixer.taps)
+        held += sum(_steps(one, call) for one in _stepped(mixer))
     return held * call.states
 
 
@@ -189,7 +195,7 @@ def step_filters(model: Network, call: Call) -> int:
     """Bytes of the filters as steps need them, which all sequences share."""
     if not call.prepares:
         return 0
-    return sum(one.filter_bytes(call.base, call.wanted) for one in taps_of(model))
+    return sum(one.filter_bytes(call.base, call.wanted) for one in taps_of(model) if one.stepped)
 
 
 def kept_spectra(model: Network, call: Call) -> int:
@@ -207,6 +213,11 @@ def work(model: Network) -> int:
     mlps = [(one.mlp.width, one.mlp.kind) for one in config.layers if one.mlp is not None]
     wide = max((width * (3 if kind == "swiglu" else 2) for width, kind in mlps), default=0)
     return THREAD_BYTES + 4 * BLOCK_TOKENS * (config.d_model + max(wide, 4 * config.d_model))
+
+
+def _stepped(mixer: Mixer) -> list[OnlineTaps]:
+    """The convolutions by which its sequences go on."""
+    return [one for one in mixer.taps if one.stepped]
 
 
 def taps_of(model: Network) -> list[OnlineTaps]:

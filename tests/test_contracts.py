@@ -13,6 +13,8 @@ from toy import BIDIRECTIONAL, CAUSAL, LENGTH, VOCAB, model, tokens, weights
 import hyena_cpu
 from hyena_cpu import InputError, LimitError, ModelError
 from hyena_cpu.conv_state import ConvState
+from hyena_cpu.lag_state import LagState
+from hyena_cpu.modal_state import ModalState
 from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
 from hyena_cpu.scan_state import ScanState
@@ -35,7 +37,12 @@ def pieces(state: object) -> list[np.ndarray]:
             seen += [conv.history() for conv in layer.convs]
         elif isinstance(layer, ScanState):
             seen.append(layer.now)
+        elif isinstance(layer, LagState):
+            seen.append(layer.rows[-layer.reach :])
+        elif isinstance(layer, ModalState):
+            seen += [layer.modes, layer.tail] if len(layer.tail) else [layer.modes]
         else:
+            layer = getattr(layer, "cache", layer)
             first = max(0, layer.length - layer.window) if layer.window else 0
             seen.append(layer.values[:, first : layer.length])
             flat = layer.keys.transpose(0, 1, 3, 2).reshape(*layer.values.shape)

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from ..config import (
     NormConfig,
     check,
 )
+from ..config_selection import SelectionConfig
 from ..errors import ModelError
-from . import backbone, safari
+from . import backbone, h3, safari
 from .foreign import Keys, Source
 from .naming import Array, Tensor, collect
 from .native import mixer_shapes, shapes
@@ -43,6 +44,8 @@ _MODEL_KEYS = {
 }
 _LAYER_PREFIX = re.compile(r"backbone\.layers\.\d{1,9}\.sequence_mixer\.")
 _MLP_KEYS = {"mlp.up": "state_mixer.fc1", "mlp.down": "state_mixer.fc2"}
+
+_Choice = Literal["softmax_top", "sigmoid_top", "sma_top"]
 
 
 @dataclass(frozen=True)
@@ -343,10 +346,43 @@ def _recurrent(name: str) -> Callable[[Keys, Place], Found]:
     return found
 
 
+def _lookups(choose: _Choice, score: str) -> Callable[[Keys, Place], Found]:
+    """Of the three classes that attend from chosen positions; `score`: their stored scorer."""
+
+    def read(options: Keys, place: Place) -> Found:
+        count = None
+        if choose == "sigmoid_top" and options.has("n_lookups"):
+            count = options.positive("n_lookups")
+        mixer = SelectionConfig(
+            heads=options.positive("num_heads", 1),
+            choose=choose,
+            count=count,
+            bias=options.flag("bias", True),
+        )
+        options.skip("dropout layer_idx n_lookups selection_penalty alpha")
+        names = {"qkv": "Wqkv", "score": score}
+        tensors = renamed(mixer, place.d_model, names)
+        if choose == "sma_top":
+            tensors[-1] = dataclasses.replace(tensors[-1], keys=("temperature",))
+        return Found(mixer, tensors)
+
+    return read
+
+
+def _h3(options: Keys, place: Place) -> Found:
+    mixer, longest = h3.options(options, place.d_model)
+    tensors = h3.layer_tensors(mixer, place.d_model, place.stored)
+    return Found(mixer, tensors, max_length=longest or None)
+
+
 MIXERS: dict[str, Callable[[Keys, Place], Found]] = {
     "MHA": _mha,
     "Hyena": _hyena,
     "BaseConv": _base_conv,
     "SlidingAttn": _sliding_attention,
     **{name: _recurrent(name) for name in RECURRENT},
+    "SelectiveLookups": _lookups("softmax_top", "selecting"),
+    "SigmoidLookups": _lookups("sigmoid_top", "selecting"),
+    "SMA": _lookups("sma_top", "selection_proj"),
+    "H3": _h3,
 }
