@@ -104,6 +104,9 @@ def _convolving(model: Network, mixer: Mixer, call: Call) -> Rows:
         calls = [(call.new, call.new), (ahead, call.before + ahead)]
     sizes = [one.bank.bytes_for(*c, model.threads)[1] for one in taps for c in calls]
     making = max(sizes, default=0)
+    if not mixer.taps:  # kernels keep what they worked in for other layers
+        idle = [one.bank.idle_bytes(call.new, call.after, model.threads) for one in taps_of(model)]
+        making = max(idle, default=0)
     if not call.before:
         return (("filter in the making", making),)
     # A chunk is joined with what came before it.
@@ -133,19 +136,22 @@ def preparations(model: Network, call: Call) -> Iterator[Rows]:
     if not call.prepares:
         return
     states = sum(_state_after(block.mixer, call) for block in model.blocks)
-    passing = [
-        one.starting_bytes(call.base, call.wanted, model.threads)
-        for one in taps_of(model)
-        if one.stepped
-    ]
-    adds = ("what the history adds", max(passing, default=0))
     if call.ahead is None:
-        yield adds, ("state", states)
+        yield ("what the history adds", _starting(model, taps_of(model), call)), ("state", states)
         return
     residual = ("residual stream", 4 * model.config.d_model * call.tokens)
     for mixer in (block.mixer for block in model.blocks):  # as soon as the layer is done
         buffers = mixer.buffers(call.tokens, alone=True, kept=True)
+        adds = ("what the history adds", _starting(model, mixer.taps, call))
         yield residual, *buffers, adds, ("state", states + _prompt(mixer, call))
+
+
+def _starting(model: Network, taps: list[OnlineTaps], call: Call) -> int:
+    """Bytes that pass by when steps begin."""
+    passing = [
+        one.starting_bytes(call.base, call.wanted, model.threads) for one in taps if one.stepped
+    ]
+    return max(passing, default=0)
 
 
 def _prompt(mixer: Mixer, call: Call, length: int | None = None) -> int:

@@ -223,6 +223,14 @@ class FilterBank:
         stays = not self._cache.holds(key) and self._cache.wants(key, row * size)
         return row * size if stays else 0, passing
 
+    def idle_bytes(self, new: int, seen: int, threads: int) -> int:
+        """Bytes that kernels keep when they have convolved."""
+        size = kernels.conv_plan(new, seen - new, self.source.taps)
+        if size == 0:
+            return 0
+        scratch = kernels.conv_scratch(size, seen, threads=threads)
+        return min(SCRATCH_KEPT, scratch + kernels.conv_scratch(size, seen, threads=1))
+
     def _block(self, size: int, threads: int) -> int:
         """Groups whose spectra are made at once: enough of small ones for all threads, which share
         the channels of a large one.
