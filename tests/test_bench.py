@@ -1,4 +1,4 @@
-"""`hyena-cpu bench`: rows, forms, refusals and Ctrl-C. Nothing here depends on how long a run takes."""
+"""`hyena-cpu bench`: rows, forms, refusals and Ctrl-C. Nothing depends on how long a run takes."""
 
 from __future__ import annotations
 
