@@ -3,9 +3,9 @@
     pytest bench/bench_prefill.py --benchmark-only
 
 The whole forward to the last hidden states, ids in, float32, 2 threads on all sides, all in this
-process. The floor is operations (24 D^2 + 10 D log2 2L per token and layer) over the rate of a large
-float32 matrix product, measured in the same run. `run.py` compares the same sides in processes of
-their own, at more lengths, and their memory.
+process. The floor is operations (24 D^2 + 10 D log2 2L per token and layer) over the rate of a
+large float32 matrix product, measured in the same run. `run.py` compares the same sides in
+processes of their own, at more lengths, and their memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_prefill(benchmark: BenchmarkFixture, peer: str, length: int) -> None:
     benchmark.pedantic(run, rounds=5, warmup_rounds=1)
 
 
-def test_same_numbers() -> None:
+def test_numbers_of_the_original() -> None:
     """Their filter networks run in float32 and are ill-conditioned; ours run in float64."""
     options = {"size": "small", "threads": THREADS}
     got, want = (
@@ -48,3 +48,14 @@ def test_same_numbers() -> None:
         for peer in ("hyena-cpu", "PyTorch Hyena")
     )
     assert np.abs(got - want).max() <= 5e-3 * np.abs(want).max()
+
+
+def test_attention_goes_on_as_it_began() -> None:
+    """The peer is no easier for being wrong: steps on its cache give the numbers of the whole."""
+    from torch_attention import TorchAttention
+
+    model, ids = TorchAttention(128, 2, 64), sides.random_ids(40)
+    whole = model.hidden(ids) @ model.embedding.numpy().T
+    model.begin(ids[:30], 10)
+    for t in range(30, 40):
+        assert np.abs(model.step(int(ids[t])) - whole[t]).max() <= 1e-4 * np.abs(whole).max()

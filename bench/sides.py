@@ -9,8 +9,8 @@
     {"do": "floor", "of": "prefill", "length": 8192}  -> {"seconds": that the machine itself needs}
 
 The first request for a length makes what is kept and a call that is not told of. Calls that are
-short are repeated for a tenth of a second and their median told (decode: one call). Where something is
-not there, or fails for want of memory, the answer is {"absent": why}.
+short are repeated for a tenth of a second and their median told (decode: one call). Where something
+is not there, or fails for want of memory, the answer is {"absent": why}.
 """
 
 from __future__ import annotations
