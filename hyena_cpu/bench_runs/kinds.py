@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..config import (
     AttentionConfig,
+    BaseConvConfig,
     FilterConfig,
     H3ConvConfig,
     HyenaConfig,
@@ -55,7 +56,9 @@ def _nothing(config: Any, width: int, length: int) -> float:  # noqa: ARG001
 
 
 def _pairs(config: AttentionConfig, width: int, length: int) -> float:
-    """Scores and sums over the pairs of positions that see each other, two operations a term."""
+    """Scores and sums over the pairs of positions that see each other, two operations a term; for
+    windows that slide.
+    """
     reach = min(length, config.window or length)
     pairs = reach * (reach + 1) / 2 + (length - reach) * reach
     return 4.0 * pairs * width
@@ -78,6 +81,7 @@ KINDS: dict[str, Kind] = {
     ),
     "long_conv": Kind(lambda _, length: LongConvConfig(_explicit(length))),
     "h3_conv": Kind(lambda _, length: H3ConvConfig(_explicit(length))),
+    "base_conv": Kind(lambda _, length: BaseConvConfig(_explicit(length))),
 }
 
 
