@@ -146,7 +146,7 @@ def test_models_without_a_next_token_are_refused() -> None:
 
 
 def test_ctrl_c_prints_the_rows_that_are_complete() -> None:
-    args = ["bench", "-p", "2", "-g", "4000", "-r", "10000", "--format", "jsonl"]
+    args = ["bench", "-p", "2", "-g", "200000", "-r", "3", "--format", "jsonl"]
     run = interrupted(args, rows=1)
     (row,) = [json.loads(line) for line in run.splitlines()]
     assert row["test"] == "pp2"
