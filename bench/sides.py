@@ -27,6 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hyena_cpu.errors import HyenaError
+
 DECODE = 64  # steps of a call
 CALLS = 16  # calls that a sequence has room for
 SPELL_S = 0.1
@@ -239,7 +241,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             reply = answers(json.loads(line))
-        except AbsentError as reason:
+        except (AbsentError, HyenaError) as reason:
             reply = {"absent": str(reason)}
         except (RuntimeError, MemoryError) as error:  # as torch and llama.cpp say: too large
             reply = {"absent": f"{type(error).__name__}: {error}"}
