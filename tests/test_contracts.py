@@ -301,3 +301,12 @@ def test_a_saved_model_is_the_same_model(name: str, tmp_path: Path) -> None:
     assert np.array_equal(
         Model(again, None, threads=1).logits(ids), model(CAUSAL[name]).logits(ids)
     )
+
+
+def test_one_array_of_ids_is_one_sequence() -> None:
+    m = model(CAUSAL["order2"])
+    ids = tokens(40)
+    np.testing.assert_array_equal(m.embed(ids), m.embed([ids]))
+    assert m.score(ids) == m.score([ids])
+    with pytest.raises(InputError, match="token ids must be integers, got float64"):
+        m.embed(ids.astype(np.float64))

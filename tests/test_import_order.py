@@ -73,6 +73,7 @@ ROOMS = [
     "worked",
     "verify",
     "",  # hyena_cpu itself
+    "bench_runs",
     "progress",
     "ray_data",
     "cli",
