@@ -18,7 +18,17 @@ CASES = HERE / "cases"
 
 SAYS = {"script": "hello", "prompt_length": 2, "eos": 250}
 DNA = {"kind": "dna", "vocab_size": 12, "logits_width": 16}
-COMMANDS = ["generate", "score", "embed", "variants", "tokenize", "info", "verify", "convert"]
+COMMANDS = [
+    "generate",
+    "score",
+    "embed",
+    "variants",
+    "tokenize",
+    "info",
+    "verify",
+    "convert",
+    "mqar",
+]
 
 
 def environment(**changes: str) -> dict[str, str]:

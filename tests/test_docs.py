@@ -7,6 +7,7 @@ it prints, with its numbers cut short, and `not run: REASON` is none of these.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import importlib.util
@@ -167,6 +168,10 @@ def test_options_in_the_documents_exist() -> None:
     for command in COMMANDS:
         parser = importlib.import_module(f"hyena_cpu.cli.{command}").parser()
         known.update(parser._option_string_actions)
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for part in action.choices.values():
+                    known.update(part._option_string_actions)
     for page in PAGES:
         text = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL)
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text):

@@ -59,6 +59,7 @@ ROOMS = [
     "plots",
     "embed",
     "arrays",
+    "mqar",
     "model",
     "worked",
     "verify",

@@ -71,7 +71,7 @@ class Shape:
             "tie_embeddings": True,
             "norm": {"kind": "rmsnorm", "eps": NORM_EPS},
             "positions": None,
-            "layers": [{"mixer": mixers[kind], "mlp": mlp} for kind in self.layers],
+            "layers": [{"mixer": mixers.get(kind), "mlp": mlp} for kind in self.layers],
         }
 
 
@@ -123,18 +123,19 @@ class SineWindowFilter(nn.Module):
 class ShortConvolution(nn.Module):
     """Depthwise causal FIR filter; the last column of the weight meets the current token."""
 
-    def __init__(self, channels: int, taps: int) -> None:
+    def __init__(self, channels: int, taps: int, bias: bool = False) -> None:
         super().__init__()
         weight = 0.1 * torch.randn(channels, taps)
         weight[:, -1] += 1.0
         self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:  # [B,L,C]
         taps = self.weight.to(x.dtype).unbind(dim=1)
         y = x * taps[-1]
         for delay, tap in enumerate(reversed(taps[:-1]), start=1):
             y = y + functional.pad(x, (0, 0, delay, 0))[:, : x.shape[1]] * tap
-        return y
+        return y if self.bias is None else y + self.bias
 
 
 class Hyena(nn.Module):

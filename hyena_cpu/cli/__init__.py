@@ -19,6 +19,7 @@ COMMANDS = {
     "info": "what a model is and how it will be computed",
     "verify": "whether a model is computed as it should be: a table",
     "convert": "write a model folder from another program's checkpoint",
+    "mqar": "associative recall: write its rows, or how often models are right on them",
 }
 
 USAGE = "usage: hyena-cpu COMMAND [options]"
