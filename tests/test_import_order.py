@@ -60,6 +60,7 @@ ROOMS = [
     "embed",
     "arrays",
     "mqar",
+    "recall",
     "model",
     "worked",
     "verify",
