@@ -18,6 +18,7 @@ from .online_taps import Convolutions
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
+_ROWS = 256  # rows that are normalised at a time where they need not be in memory as a whole
 
 
 class Mlp:
@@ -43,6 +44,19 @@ class Mlp:
         )
 
 
+class IdentityMlp:
+    """norm(x) itself."""
+
+    def __init__(self, model: ModelConfig, tensors: Tensors) -> None:
+        self.norm = Norm(model.norm, tensors, "norm2")
+
+    def add_to(self, x: Floats, threads: int) -> None:
+        """x [T, D] += norm(x), in place."""
+        for first in range(0, len(x), _ROWS):
+            rows = x[first : first + _ROWS]
+            rows += self.norm(rows, threads)
+
+
 class Block:
     """One layer of the residual stream."""
 
@@ -54,7 +68,11 @@ class Block:
         self.mixer = build_mixer(
             config.mixer, _under(tensors, "mixer."), model.d_model, convolutions
         )
-        self.mlp = None if config.mlp is None else Mlp(config.mlp, model, tensors)
+        self.mlp: Mlp | IdentityMlp | None = None
+        if config.mlp is not None and config.mlp.kind == "identity":
+            self.mlp = IdentityMlp(model, tensors)
+        elif config.mlp is not None:
+            self.mlp = Mlp(config.mlp, model, tensors)
 
     def extend(self, states: Sequence[Any] | None, x: Floats, ctx: Context) -> None:
         """Adds this layer's contribution to x [T, D] in place."""

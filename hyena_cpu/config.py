@@ -37,9 +37,10 @@ class FilterConfig:
     sine_window  sine MLP over features rebuilt from `taps` and `bands`, learned log-rate window
     explicit     the taps themselves, soft-thresholded by `threshold`
     modal        sums of `modes` complex exponentials
+    relu_mlp     MLP of one hidden layer of ReLUs over stored features (arXiv 2312.04927)
     """
 
-    kind: Literal["implicit", "sine_window", "explicit", "modal"]
+    kind: Literal["implicit", "sine_window", "explicit", "modal", "relu_mlp"]
     taps: int
     width: int = 0  # P, of the MLP
     bands: int = 0  # E = 2 * bands + 1
@@ -77,13 +78,17 @@ class RotaryConfig:
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """Causal softmax attention over the last `window` positions (None: all of them)."""
+    """Causal softmax attention over the last `window` positions (None: all of them).
+
+    blocked: over the own block instead, of positions floor(i / window) window and later.
+    """
 
     heads: int
     kind: Literal["attention"] = "attention"
     window: int | None = None
     rotary: RotaryConfig | None = None
     bias: bool = True
+    blocked: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,14 +108,30 @@ class H3ConvConfig:
     kind: Literal["h3_conv"] = "h3_conv"
 
 
-MixerConfig = HyenaConfig | AttentionConfig | LongConvConfig | H3ConvConfig
+@dataclass(frozen=True)
+class BaseConvConfig:
+    """Zoology's BaseConv, y = conv(u) * (W u + b) + u; `activation`: SiLU of both factors.
+
+    conv has either `short_taps` taps and a bias, or a long `filter` and a skip of 1.
+    """
+
+    filter: FilterConfig | None = None
+    kind: Literal["base_conv"] = "base_conv"
+    short_taps: int = 0
+    activation: bool = False
+
+
+MixerConfig = HyenaConfig | AttentionConfig | LongConvConfig | H3ConvConfig | BaseConvConfig
 
 
 @dataclass(frozen=True)
 class MlpConfig:
-    """gelu_*: down(act(up x)). swiglu: down(silu(a) * b), where a and b are the halves of up x."""
+    """gelu_*: down(act(up x)). swiglu: down(silu(a) * b), where a and b are the halves of up x.
 
-    kind: Literal["gelu_tanh", "gelu_erf", "swiglu"]
+    identity: x itself, so that the layer adds norm2(x); width 0, no tensors.
+    """
+
+    kind: Literal["gelu_tanh", "gelu_erf", "swiglu", "identity"]
     width: int
     bias: bool = True
 
@@ -220,7 +241,12 @@ def check(config: ModelConfig, where: str = "config.json") -> None:
     for i, layer in enumerate(config.layers):
         _check_mixer(config, layer.mixer, f"{where}: layers[{i}].mixer")
         if layer.mlp is not None:
-            require(layer.mlp.width > 0, f"layers[{i}].mlp.width is {layer.mlp.width}")
+            empty = layer.mlp.kind == "identity"
+            require(
+                layer.mlp.width == 0 if empty else layer.mlp.width > 0,
+                f"layers[{i}].mlp.width is {layer.mlp.width}, "
+                f"must be {'0 for identity' if empty else 'positive'}",
+            )
 
 
 def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
@@ -233,6 +259,11 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
             raise ModelError(f"{where}: rotary positions need an even head width")
         if mixer.window is not None and mixer.window < 1:
             raise ModelError(f"{where}: window is {mixer.window}, must be positive or null")
+        if mixer.blocked and mixer.window is None:
+            raise ModelError(f"{where}: blocked attention needs a window, the length of a block")
+        return
+    if isinstance(mixer, BaseConvConfig):
+        _check_base_conv(mixer, where)
         return
     if isinstance(mixer, HyenaConfig):
         if mixer.order < 1:
@@ -246,12 +277,27 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
     _check_filter(mixer.filter, f"{where}: filter")
 
 
+def _check_base_conv(mixer: BaseConvConfig, where: str) -> None:
+    taps, filter = mixer.short_taps, mixer.filter
+    if taps < 0 or (taps > 0) == (filter is not None):
+        raise ModelError(
+            f"{where}: short_taps is {taps} {'without' if filter is None else 'beside'} a filter: "
+            "base_conv needs at least 1 short tap and no filter, or a filter and 0 short taps"
+        )
+    if filter is None:
+        return
+    if filter.kind not in ("explicit", "relu_mlp"):
+        raise ModelError(f"{where}: base_conv needs an explicit or a relu_mlp filter")
+    _check_filter(filter, f"{where}: filter")
+
+
 def _check_filter(filter: FilterConfig, where: str) -> None:
     needs = {
         "implicit": ("taps", "width", "bands", "sine_layers"),
         "sine_window": ("taps", "width", "bands", "sine_layers"),
         "explicit": ("taps",),
         "modal": ("taps", "modes"),
+        "relu_mlp": ("taps", "width", "bands"),
     }
     for name in needs[filter.kind]:
         if getattr(filter, name) < 1:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from .config import (
     FORMAT_VERSION,
     AttentionConfig,
+    BaseConvConfig,
     H3ConvConfig,
     HyenaConfig,
     LongConvConfig,
@@ -90,6 +91,7 @@ _MIXERS: dict[str, type] = {
     "attention": AttentionConfig,
     "long_conv": LongConvConfig,
     "h3_conv": H3ConvConfig,
+    "base_conv": BaseConvConfig,
 }
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from . import kernels
 from .config import FilterConfig
+from .relu_filter import ReluFilter
 
 Array = NDArray[np.float32]
 
@@ -66,6 +67,8 @@ def build_filter(config: FilterConfig, tensors: Mapping[str, Array], channels: i
         return ExplicitFilter(tensors["taps"], config.threshold)
     if config.kind == "modal":
         return ModalFilter(tensors["poles"], tensors["residues"], config.taps)
+    if config.kind == "relu_mlp":
+        return ReluFilter(tensors)
     return SineFilter(config, tensors, channels)
 
 

@@ -24,7 +24,8 @@ class KVCache:
     """Keys and values of one attention layer: keys [H, cap/16, hd, 16], values [H, cap, hd].
 
     With a `window`, slots that no later query can see are dropped in whole key blocks, so the
-    slot of a position never moves within its block and sums keep their order.
+    slot of a position never moves within its block and sums keep their order. Where queries see
+    blocks of `window` positions, that holds too: none begins earlier than a sliding window would.
     """
 
     def __init__(self, heads: int, head_width: int, window: int | None) -> None:

@@ -69,7 +69,7 @@ def _read_again(model: Model) -> Weights:
     """The weights of the model's folder, read with what `load` may have been told."""
     where = model.folder / "config.json"
     native = detect_family(config_json.read(where), str(where)) == "native"
-    filters = [filter for _, filter in worked.sine_filters(model.config)]
+    filters = [filter for _, filter in worked.mlp_filters(model.config)]
     shifts = {f.shift for f in filters if f.kind == "implicit" and f.modulate}
     weights = load_folder(
         model.folder,

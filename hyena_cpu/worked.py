@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .config import FilterConfig, HyenaConfig, LayerConfig, ModelConfig
+from .config import BaseConvConfig, FilterConfig, HyenaConfig, LayerConfig, ModelConfig
 from .filters import build_filter
-from .mixers.hyena import Hyena
 from .model import Model
 from .pooling import pooled
 from .reference import filters as reference_filters
@@ -63,15 +62,13 @@ def tokens(model: Model, most: int) -> NDArray[np.int32]:
 
 def filters(model: Model, weights: Weights) -> Iterator[Check]:
     """Some channels of every filter that an MLP makes, at its near and at its far end."""
-    for i, filter in sine_filters(weights.config):
+    for i, filter in mlp_filters(weights.config):
         name = f"filter of layers.{i}, float64"
-        mixer = model.blocks[i].mixer
-        assert isinstance(mixer, Hyena)  # sine_filters() gives no other layers
         if not _divisible(filter) and filter.taps > LONGEST_WHOLE:
             note = f"its {filter.taps} taps cannot be known one by one"
             yield Check(name, None, FILTER_BOUND, None, note)
             continue
-        source = mixer.taps[0].bank.source
+        source = model.blocks[i].mixer.taps[0].bank.source
         own = _under(weights.tensors, f"layers.{i}.mixer.filter.")
         channels = np.unique(np.linspace(0, source.channels - 1, CHANNELS).astype(int))
         near = min(TAPS, filter.taps)
@@ -121,21 +118,25 @@ def classifier(model: Model, weights: Weights) -> Iterator[Check]:
     yield compared("classifier, float64", error, OUTPUT_BOUND, f"{head.labels} labels")
 
 
-def sine_filters(config: ModelConfig) -> list[tuple[int, FilterConfig]]:
-    """(layer, filter) of the Hyena layers whose filters an MLP makes."""
-    mixers = [(i, layer.mixer) for i, layer in enumerate(config.layers)]
-    return [
-        (i, mixer.filter)
-        for i, mixer in mixers
-        if isinstance(mixer, HyenaConfig) and mixer.order > 1 and mixer.filter.sine_layers
-    ]
+def mlp_filters(config: ModelConfig) -> list[tuple[int, FilterConfig]]:
+    """(layer, filter) of the layers whose filter an MLP makes."""
+    found = []
+    for i, layer in enumerate(config.layers):
+        mixer = layer.mixer
+        if isinstance(mixer, BaseConvConfig) or (
+            isinstance(mixer, HyenaConfig) and mixer.order > 1
+        ):
+            filter = mixer.filter
+            if filter is not None and filter.kind in ("implicit", "sine_window", "relu_mlp"):
+                found.append((i, filter))
+    return found
 
 
 def _shortened(weights: Weights, length: int) -> tuple[ModelConfig, Tensors] | None:
     """The same model with filters of `length` taps; None where one cannot be cut."""
     found = dict(weights.tensors)
     layers: list[LayerConfig] = list(weights.config.layers)
-    for i, filter in sine_filters(weights.config):
+    for i, filter in mlp_filters(weights.config):
         if not _divisible(filter):
             if filter.taps > LONGEST_WHOLE:
                 return None
@@ -144,7 +145,7 @@ def _shortened(weights: Weights, length: int) -> tuple[ModelConfig, Tensors] | N
         cut, rows = _piece(filter, _under(found, prefix), 0, min(length, filter.taps))
         found |= {prefix + name: value for name, value in rows.items()}
         mixer = layers[i].mixer
-        assert isinstance(mixer, HyenaConfig)  # sine_filters() gives no other layers
+        assert isinstance(mixer, HyenaConfig | BaseConvConfig)  # mlp_filters() gives no others
         layers[i] = replace(layers[i], mixer=replace(mixer, filter=cut))
     return replace(weights.config, layers=tuple(layers)), found
 
@@ -158,14 +159,14 @@ def _reference_taps(filter: FilterConfig, own: Tensors, t0: int, t1: int) -> NDA
 
 def _divisible(filter: FilterConfig) -> bool:
     """Whether every time has its own row of features and needs no other."""
-    return filter.kind == "implicit" and filter.normalize != "time_l2"
+    return filter.kind in ("implicit", "relu_mlp") and filter.normalize != "time_l2"
 
 
 def _piece(
     filter: FilterConfig, own: Tensors, t0: int, t1: int
 ) -> tuple[FilterConfig, dict[str, NDArray[np.float32]]]:
     """Times [t0, t1) of a divisible filter as a filter by itself."""
-    rows = {name: own[name][t0:t1] for name in ("features", "times")}
+    rows = {name: own[name][t0:t1] for name in ("features", "times") if name in own}
     return replace(filter, taps=t1 - t0), {**own, **rows}
 
 

@@ -38,6 +38,14 @@ def random_filter(
             "residues": normal(channels, config.modes, 2),
         }
     E, P = 2 * config.bands + 1, config.width
+    if config.kind == "relu_mlp":
+        return {
+            "features": backbone.positional_features(config.taps, E),
+            "linear.0.weight": normal(P, E),
+            "linear.0.bias": normal(P),
+            "linear.1.weight": normal(channels, P, scale=P**-0.5),
+            "linear.1.bias": normal(channels),
+        }
     found = {}
     if config.kind == "implicit":
         found["features"] = backbone.positional_features(config.taps, E)
@@ -67,6 +75,7 @@ FILTERS = {
     "sine_window plain": FilterConfig("sine_window", 16, width=5, bands=1, sine_layers=1),
     "explicit": FilterConfig("explicit", 33, threshold=0.3),
     "modal": FilterConfig("modal", 50, modes=3),
+    "relu_mlp": FilterConfig("relu_mlp", 61, width=5, bands=1),
 }
 CHANNELS = 19
 
@@ -264,6 +273,36 @@ def test_pieces_of_the_preparation_leave_no_seam(monkeypatch: pytest.MonkeyPatch
             patch.setattr("hyena_cpu.filters._CHANNELS", 5)
             pieces = build_filter(config, tensors, CHANNELS).block(0, CHANNELS, 0, config.taps)
         np.testing.assert_array_equal(whole, pieces)
+
+
+def test_pieces_of_a_relu_filter_leave_no_seam(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = FILTERS["relu_mlp"]
+    tensors = random_filter(config, CHANNELS)
+    whole = build_filter(config, tensors, CHANNELS).block(0, CHANNELS, 3, 80)
+    monkeypatch.setattr("hyena_cpu.relu_filter._PIECE", 16)
+    pieces = build_filter(config, tensors, CHANNELS).block(0, CHANNELS, 3, 80)
+    np.testing.assert_array_equal(whole, pieces)
+
+
+def test_relu_filter_worked_example() -> None:
+    config = FilterConfig("relu_mlp", 4, width=2, bands=1)
+    exact = {
+        "features": reference.positional_features(4, 3),
+        "linear.0.weight": np.array([[1, -1, 0.5], [-0.5, 0.25, 1]]),
+        "linear.0.bias": np.array([0.1, 0.2]),
+        "linear.1.weight": np.array([[1, -2], [0.5, 0.5]]),
+        "linear.1.bias": np.array([0.05, -0.05]),
+    }
+    expected = [
+        [-0.85, 0.175],
+        [-0.51635250, 0.09158813],
+        [-0.18270499, 0.00817625],
+        [0.14976449, -0.00011775],
+    ]
+    np.testing.assert_allclose(reference.long_filter(config, exact).T, expected, atol=1e-8)
+    tensors = {key: value.astype(np.float32) for key, value in exact.items()}
+    taps = build_filter(config, tensors, 2).block(0, 2, 0, 4)
+    np.testing.assert_allclose(taps.T, expected, atol=1e-6)
 
 
 def test_time_l2_has_unit_energy_and_uses_all_taps() -> None:

@@ -26,6 +26,7 @@ ROOMS = [
     "context",
     "linear",
     "norm",
+    "relu_filter",
     "filters",
     "longconv",
     "spectra",

@@ -109,11 +109,11 @@ def test_family_detection() -> None:
         ({"model_type": "hyenadna"}, "hyenadna"),
         ({"layer": {"_name_": "hyena"}, "vocab_size": 12}, "hyenadna"),
         ({"layer": {"_name_": "hyena"}, "vocab_size": 50257}, "safari"),
+        ({"sequence_mixer": {}}, "zoology"),
     ):
         assert detect_family(data, "x") == family
     for data, reason in (
         ({"ssm_cfg": {}}, "H3"),
-        ({"sequence_mixer": {}}, "Zoology"),
         ({"model_type": "stripedhyena"}, "StripedHyena / Evo"),
         (EVO_1, "hyena_layer_idxs marks a model of StripedHyena / Evo"),
         (EVO_1 | {"model_type": "stripedhyena"}, "StripedHyena / Evo"),

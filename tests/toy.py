@@ -9,6 +9,7 @@ import numpy as np
 
 from hyena_cpu.config import (
     AttentionConfig,
+    BaseConvConfig,
     FilterConfig,
     H3ConvConfig,
     HyenaConfig,
@@ -37,8 +38,10 @@ SINE_WINDOW = FilterConfig(
 )
 EXPLICIT = FilterConfig("explicit", taps=LENGTH, threshold=0.01)
 MODAL = FilterConfig("modal", taps=LENGTH, modes=3)
+RELU = FilterConfig("relu_mlp", taps=LENGTH - 100, width=16, bands=1)
 
 GELU = MlpConfig("gelu_tanh", 3 * WIDTH)
+IDENTITY = MlpConfig("identity", 0)
 SWIGLU = MlpConfig("swiglu", 2 * WIDTH, bias=False)
 
 
@@ -82,6 +85,12 @@ CAUSAL: dict[str, ModelConfig] = {
     ),
     "long_conv": _model(layer(LongConvConfig(EXPLICIT, channels=2))),
     "h3_conv": _model(layer(H3ConvConfig(EXPLICIT), None)),
+    "base_conv": _model(
+        layer(BaseConvConfig(short_taps=3), IDENTITY),
+        layer(BaseConvConfig(RELU, activation=True), IDENTITY),
+        layer(BaseConvConfig(EXPLICIT)),
+    ),
+    "blocked_attention": _model(layer(AttentionConfig(heads=2, window=50, blocked=True), IDENTITY)),
 }
 BIDIRECTIONAL = _model(layer(HyenaConfig(IMPLICIT, bidirectional=True)))
 
@@ -104,6 +113,13 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
         if config.norm.kind == "layernorm":
             normal(f"{name}.bias", config.d_model, scale=0.1)
 
+    def positional(f: FilterConfig) -> np.ndarray:
+        t = np.linspace(0, 1, f.taps)
+        bands = np.linspace(1e-4, f.bands - 1, f.bands)
+        angle = bands * (2 * np.pi * np.arange(f.taps) / f.taps)[:, None]
+        z = np.concatenate([t[:, None], np.cos(angle), -np.sin(angle)], 1)
+        return z.astype(np.float32)
+
     def long_filter(prefix: str, f: FilterConfig, channels: int) -> None:
         features = 2 * f.bands + 1
         if f.kind == "explicit":
@@ -118,6 +134,13 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
             tensors[f"{prefix}.poles"] = poles.astype(np.float32)
             normal(f"{prefix}.residues", channels, f.modes, 2, scale=0.3)
             return
+        if f.kind == "relu_mlp":
+            tensors[f"{prefix}.features"] = positional(f)
+            linear(f"{prefix}.linear.0", f.width, features, True)
+            linear(f"{prefix}.linear.1", channels, f.width, True)
+            for part in ("weight", "bias"):  # taps do not decay, so they are small
+                tensors[f"{prefix}.linear.1.{part}"] *= np.float32(0.1)
+            return
         for k in range(f.sine_layers):
             linear(f"{prefix}.linear.{k}", f.width, f.width if k else features, True)
             normal(f"{prefix}.freq.{k}", f.width, scale=0.1, mean=2.0)
@@ -125,12 +148,8 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
         if f.kind == "sine_window":
             normal(f"{prefix}.log_rate", channels, scale=0.5, mean=-3.0)
             return
-        t = np.linspace(0, 1, f.taps)
-        bands = np.linspace(1e-4, f.bands - 1, f.bands)
-        angle = bands * (2 * np.pi * np.arange(f.taps) / f.taps)[:, None]
-        z = np.concatenate([t[:, None], np.cos(angle), -np.sin(angle)], 1)
-        tensors[f"{prefix}.features"] = z.astype(np.float32)
-        tensors[f"{prefix}.times"] = t.astype(np.float32)
+        tensors[f"{prefix}.features"] = positional(f)
+        tensors[f"{prefix}.times"] = np.linspace(0, 1, f.taps).astype(np.float32)
         tensors[f"{prefix}.deltas"] = np.linspace(-3, -15, channels).astype(np.float32)
 
     def mixer(prefix: str, m: MixerConfig) -> None:
@@ -153,6 +172,13 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
             long_filter(f"{prefix}.filter", m.filter, m.channels * width)
             normal(f"{prefix}.skip", m.channels, width, scale=0.5)
             linear(f"{prefix}.out_proj", 2 * width, m.channels * width, True)
+        elif isinstance(m, BaseConvConfig):
+            linear(f"{prefix}.projection", width, width, True)
+            if m.filter is not None:
+                long_filter(f"{prefix}.filter", m.filter, width)
+            else:
+                normal(f"{prefix}.short_conv.weight", width, m.short_taps, scale=m.short_taps**-0.5)
+                normal(f"{prefix}.short_conv.bias", width, scale=0.1)
         else:
             for name in "qkv":
                 linear(f"{prefix}.{name}_proj", width, width, True)
@@ -170,6 +196,7 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
         mixer(f"layers.{i}.mixer", one.mixer)
         if one.mlp is not None:
             norm(f"layers.{i}.norm2")
+        if one.mlp is not None and one.mlp.kind != "identity":
             wide = one.mlp.width * (2 if one.mlp.kind == "swiglu" else 1)
             linear(f"layers.{i}.mlp.up", wide, config.d_model, one.mlp.bias)
             linear(f"layers.{i}.mlp.down", config.d_model, one.mlp.width, one.mlp.bias)

@@ -17,12 +17,20 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config import AttentionConfig, H3ConvConfig, HyenaConfig, LongConvConfig, MixerConfig
+from ..config import (
+    AttentionConfig,
+    BaseConvConfig,
+    H3ConvConfig,
+    HyenaConfig,
+    LongConvConfig,
+    MixerConfig,
+)
 from ..context import Context
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
 from ..state import LayerState
 from .attention import Attention
+from .base_conv import BaseConv
 from .explicit import H3Conv, LongConv
 from .hyena import Hyena
 
@@ -58,6 +66,7 @@ _MIXERS: dict[type, Any] = {
     AttentionConfig: Attention,
     LongConvConfig: LongConv,
     H3ConvConfig: H3Conv,
+    BaseConvConfig: BaseConv,
 }
 
 

@@ -1,4 +1,4 @@
-"""Causal multi-head softmax attention with optional rotary positions and sliding window.
+"""Causal multi-head softmax attention with optional rotary positions and sliding or blocked window.
 
 Scores are q . k / sqrt(head width); rotary positions turn the first half of a head with its
 second half (Su et al. 2021), angles in float64.
@@ -6,7 +6,7 @@ second half (Su et al. 2021), angles in float64.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -62,17 +62,30 @@ class Attention:
             n = last - first
             cache.make_room(n)
             kernels.kv_append(cache.keys, cache.values, k[first:last], v[first:last], cache.length)
-            kernels.attend(
-                q[first:last],
-                cache.keys,
-                cache.values,
-                cache.length,
-                window=self.config.window or 0,
-                out=h[first:last],
-                threads=ctx.threads,
-            )
+            window = 0 if self.config.blocked else self.config.window or 0
+            for i, j, start in self._runs(cache, n):
+                kernels.attend(
+                    q[first + i : first + j],
+                    cache.keys,
+                    cache.values,
+                    cache.length + i,
+                    start,
+                    window,
+                    out=h[first + i : first + j],
+                    threads=ctx.threads,
+                )
             cache.length += n
         self.out_proj.add_to(x, h, ctx.threads)
+
+    def _runs(self, cache: KVCache, n: int) -> Iterator[tuple[int, int, int]]:
+        """(first, after the last, slot) of runs of n new rows that see nothing before the slot."""
+        block, position = self.config.window, cache.position
+        if block is None or not self.config.blocked:
+            yield 0, n, 0
+            return
+        for edge in range(position // block * block, position + n, block):
+            start, end = max(edge, position), min(edge + block, position + n)
+            yield start - position, end - position, edge - cache.dropped
 
     def buffers(
         self,

@@ -63,7 +63,7 @@ class LongConv:
             u = kernels.rows_to_tiles(h[first:last], threads=ctx.threads)
             for c, (taps, skip) in enumerate(zip(self.taps, self.skips, strict=True)):
                 conv = None if states is None else states[b].convs[c]
-                y = _convolve(taps, conv, u, skip, None, ctx)
+                y = convolve(taps, conv, u, skip, None, ctx)
                 columns = slice(c * self.d_model, (c + 1) * self.d_model)
                 mixed[first:last, columns] = kernels.tiles_to_rows(
                     y, self.d_model, threads=ctx.threads
@@ -126,8 +126,8 @@ class H3Conv:
             qt, kt, vt = (
                 kernels.rows_to_tiles(rows[first:last], threads=ctx.threads) for rows in (q, k, v)
             )
-            s = _convolve(self.taps[0], convs[0], kt, self.skips[0], vt, ctx)
-            mixed = _convolve(self.taps[1], convs[1], s, self.skips[1], qt, ctx)
+            s = convolve(self.taps[0], convs[0], kt, self.skips[0], vt, ctx)
+            mixed = convolve(self.taps[1], convs[1], s, self.skips[1], qt, ctx)
             kernels.tiles_to_rows(mixed, self.d_model, out=h[first:last], threads=ctx.threads)
         self.out_proj.add_to(x, h, ctx.threads)
 
@@ -154,7 +154,7 @@ class H3Conv:
         return sum(taps.state_bytes(length, ahead) for taps in self.taps)
 
 
-def _convolve(
+def convolve(
     taps: OnlineTaps,
     conv: OnlineConv | None,
     z: Floats,

@@ -70,6 +70,12 @@ def modal(poles: NDArray[Any], residues: NDArray[Any], L: int) -> F64:
     return h
 
 
+def relu_mlp(t: Mapping[str, F64]) -> F64:
+    """[C, L]: features [L, E] through one hidden layer of ReLUs (Zoology's implicit BaseConv)."""
+    hidden = np.maximum(t["features"] @ t["linear.0.weight"].T + t["linear.0.bias"], 0)
+    return (hidden @ t["linear.1.weight"].T + t["linear.1.bias"]).T
+
+
 def soft_threshold(taps: NDArray[Any], threshold: float) -> F64:
     """sign(k) max(|k| - threshold, 0)."""
     k = taps.astype(np.float64)
@@ -83,6 +89,8 @@ def long_filter(config: FilterConfig, tensors: Mapping[str, NDArray[Any]]) -> F6
     if config.kind == "modal":
         return modal(tensors["poles"], tensors["residues"], config.taps)
     wide = {name: value.astype(np.float64) for name, value in tensors.items()}
+    if config.kind == "relu_mlp":
+        return relu_mlp(wide)
     S, L = config.sine_layers, config.taps
     features = wide["features"] if config.kind == "implicit" else window_features(L, config.bands)
     hidden = sine_mlp(

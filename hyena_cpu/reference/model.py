@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..config import (
     AttentionConfig,
+    BaseConvConfig,
     FilterConfig,
     H3ConvConfig,
     HyenaConfig,
@@ -61,7 +62,9 @@ def norm(config: NormConfig, t: Mapping[str, F64], name: str, x: F64) -> F64:
 
 
 def mlp(config: MlpConfig, t: Mapping[str, F64], x: F64) -> F64:
-    """down(act(up x)) or its gated form."""
+    """down(act(up x)), its gated form, or x itself."""
+    if config.kind == "identity":
+        return x
     h = linear(t, "up", x)
     if config.kind == "swiglu":
         gate, value = np.split(h, 2, axis=1)
@@ -79,6 +82,8 @@ def mixer(config: MixerConfig, t: Mapping[str, F64], x: F64) -> F64:
         return attention(config, t, x)
     if isinstance(config, LongConvConfig):
         return long_conv_layer(config, t, x)
+    if isinstance(config, BaseConvConfig):
+        return base_conv(config, t, x)
     return h3_conv(config, t, x)
 
 
@@ -108,8 +113,9 @@ def attention(config: AttentionConfig, t: Mapping[str, F64], x: F64) -> F64:
     if config.rotary is not None:
         q, k = rotary(q, config.rotary.base), rotary(k, config.rotary.base)
     scores = np.einsum("ihd,jhd->hij", q, k) / math.sqrt(hd)
-    ago = np.arange(length)[:, None] - np.arange(length)[None, :]
-    seen = (ago >= 0) & (ago < (config.window or length))
+    i, j = np.arange(length)[:, None], np.arange(length)[None, :]
+    window = config.window or length
+    seen = (j <= i) & (i // window == j // window if config.blocked else i - j < window)
     scores = np.where(seen, scores, -np.inf)
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     weights /= weights.sum(axis=2, keepdims=True)
@@ -147,6 +153,18 @@ def h3_conv(config: H3ConvConfig, t: Mapping[str, F64], x: F64) -> F64:
     second = taps(config.filter, {"taps": t["filter.taps"]}, len(x))
     s = (causal_conv(first, k) + t["shift_skip"] * k) * v
     return linear(t, "out_proj", q * (causal_conv(second, s) + t["skip"] * s))
+
+
+def base_conv(config: BaseConvConfig, t: Mapping[str, F64], x: F64) -> F64:
+    """Zoology's BaseConv (Arora et al. 2023, arXiv 2312.04927, and its code), causal."""
+    if config.filter is None:
+        conv = short_conv(x, t["short_conv.weight"], t["short_conv.bias"])
+    else:
+        conv = causal_conv(taps(config.filter, under(t, "filter."), len(x)), x) + x
+    projected = linear(t, "projection", x)
+    if config.activation:
+        conv, projected = conv * sigmoid(conv), projected * sigmoid(projected)
+    return conv * projected + x
 
 
 # ---- pieces

@@ -62,8 +62,11 @@ def hyena_operator(mixer: HyenaConfig, D: int) -> list[Tensor]:
     ]
 
 
-def check_layer_count(layers: int, stored: Mapping[str, Array], where: str) -> None:
-    """Compares the configured depth with the file, before anything is built for every layer.
+def check_layer_count(
+    layers: int, stored: Mapping[str, Array], where: str, key: str = "n_layer"
+) -> None:
+    """Compares the depth, which config key `key` gives, with the file, before anything is built for
+    every layer.
 
     Raises:
         ModelError: the numbers differ.
@@ -72,9 +75,9 @@ def check_layer_count(layers: int, stored: Mapping[str, Array], where: str) -> N
         int(m[1]) for m in map(re.compile(r"backbone\.layers\.(\d{1,9})\.").match, stored) if m
     }
     if found and layers != max(found) + 1:
-        raise ModelError(f"{where}: n_layer is {layers} but the file has {max(found) + 1} layers")
+        raise ModelError(f"{where}: {key} is {layers} but the file has {max(found) + 1} layers")
     if layers > len(stored):
-        raise ModelError(f"{where}: n_layer is {layers} but the file has no layers")
+        raise ModelError(f"{where}: {key} is {layers} but the file has no layers")
 
 
 def check_grid_length(taps: int, key: str, stored: Mapping[str, Array], where: str) -> None:

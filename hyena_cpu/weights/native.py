@@ -17,6 +17,7 @@ from safetensors.numpy import save
 from .. import config_json
 from ..config import (
     AttentionConfig,
+    BaseConvConfig,
     FilterConfig,
     HyenaConfig,
     LayerConfig,
@@ -64,8 +65,9 @@ def _layer(config: ModelConfig, layer: LayerConfig) -> Shapes:
     D = config.d_model
     found = _norm(config, "norm1") | _prefixed("mixer", mixer_shapes(layer.mixer, D))
     if layer.mlp is not None:
-        M, bias = layer.mlp.width, layer.mlp.bias
         found |= _norm(config, "norm2")
+    if layer.mlp is not None and layer.mlp.kind != "identity":
+        M, bias = layer.mlp.width, layer.mlp.bias
         found |= _linear("mlp.up", 2 * M if layer.mlp.kind == "swiglu" else M, D, bias)
         found |= _linear("mlp.down", D, M, bias)
     return found
@@ -106,6 +108,11 @@ def mixer_shapes(mixer: MixerConfig, D: int) -> Shapes:
         C = mixer.channels * D
         found = _prefixed("filter", _filter(mixer.filter, C))
         return found | {"skip": (mixer.channels, D)} | _linear("out_proj", 2 * D, C, True)
+    if isinstance(mixer, BaseConvConfig):
+        found = _linear("projection", D, D, True)
+        if mixer.filter is None:
+            return found | _linear("short_conv", D, mixer.short_taps, True)
+        return found | _prefixed("filter", _filter(mixer.filter, D))
     found = {}
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         found |= _linear(name, D, D, True)
@@ -120,6 +127,9 @@ def _filter(filter: FilterConfig, C: int) -> Shapes:
         return {"taps": (C, L)}
     if filter.kind == "modal":
         return {"poles": (C, filter.modes, 2), "residues": (C, filter.modes, 2)}
+    if filter.kind == "relu_mlp":
+        hidden = {"features": (L, E)} | _linear("linear.0", P, E, True)
+        return hidden | _linear("linear.1", C, P, True)
     found: Shapes = {"features": (L, E), "times": (L,)} if filter.kind == "implicit" else {}
     for k in range(S):
         found |= _linear(f"linear.{k}", P, P if k else E, True) | {f"freq.{k}": (P,)}
