@@ -15,7 +15,8 @@ from text_model import Attention, Hyena, Shape, ShortConvolution, causal_convolu
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hyena_cpu.config import FORMAT_VERSION
+from hyena_cpu.config import FORMAT_VERSION, ModelConfig
+from hyena_cpu.config_json import parse
 
 MIXERS = {  # A: attention, H: order-2 Hyena, b and B: BaseConv with 3 taps and with a long filter
     "attention": "AA",
@@ -124,18 +125,27 @@ def recall_shape(name: str, length: int, width: int) -> Shape:
     )
 
 
-def config(name: str, shape: Shape) -> dict[str, object]:
-    """The config.json of the native format."""
-    long = {"kind": "relu_mlp", "taps": shape.taps, "width": FILTER_WIDTH, "bands": 1}
-    short = {"kind": "base_conv", "activation": False, "filter": None, "short_taps": SHORT_TAPS}
-    native = shape.config(name)
-    kinds = {
-        "b": short,
-        "B": {**short, "filter": long, "short_taps": 0},
+def config(name: str, shape: Shape) -> ModelConfig:
+    """The model as the native format describes it."""
+    filter = {"kind": "relu_mlp", "taps": shape.taps, "width": FILTER_WIDTH, "bands": 1}
+    known = shape.mixers()
+    mixers = {
+        "H": known["H"],
+        "A": {**known["A"], "window": None},
+        "b": {"kind": "base_conv", "short_taps": SHORT_TAPS},
+        "B": {"kind": "base_conv", "filter": filter},
     }
-    layers = []
-    for kind, layer in zip(shape.layers, native["layers"], strict=True):  # type: ignore[call-overload]
-        known = dict(layer["mixer"], window=None) if kind == "A" else layer["mixer"]
-        layers.append({"mixer": kinds.get(kind, known), "mlp": None})
-    norm = {"kind": "layernorm", "eps": NORM_EPS}
-    return {**native, "format_version": FORMAT_VERSION, "norm": norm, "layers": layers}
+    return parse(
+        {
+            "format_version": FORMAT_VERSION,
+            "model_type": "hyena-cpu",
+            "name": name,
+            "d_model": shape.width,
+            "vocab_size": shape.vocab,
+            "logits_width": shape.vocab,
+            "max_length": None,
+            "tie_embeddings": True,
+            "norm": {"kind": "layernorm", "eps": NORM_EPS},
+            "layers": [{"mixer": mixers[kind], "mlp": None} for kind in shape.layers],
+        }
+    )

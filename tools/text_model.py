@@ -33,9 +33,9 @@ class Shape:
     window: int = 1024
     rotary_base: float = 10000.0
 
-    def config(self, name: str) -> dict[str, object]:
-        """The config.json of the native format, without tokenizer and special tokens."""
-        hyena = {
+    def mixers(self) -> dict[str, dict[str, object]]:
+        """The mixers of the native format, by letter."""
+        hyena: dict[str, object] = {
             "kind": "hyena",
             "order": 2,
             "short_taps": 3,
@@ -51,15 +51,19 @@ class Shape:
                 "normalize": "time_l2",
             },
         }
-        attention = {
+        attention: dict[str, object] = {
             "kind": "attention",
             "heads": self.heads,
             "window": self.window,
             "rotary": {"base": self.rotary_base},
             "bias": False,
         }
+        return {"H": hyena, "A": attention}
+
+    def config(self, name: str) -> dict[str, object]:
+        """The config.json of the native format, without tokenizer and special tokens."""
         mlp = {"kind": "swiglu", "width": self.mlp, "bias": False}
-        mixers = {"H": hyena, "A": attention}
+        mixers = self.mixers()
         return {
             "format_version": 1,
             "model_type": "hyena-cpu",
@@ -71,7 +75,7 @@ class Shape:
             "tie_embeddings": True,
             "norm": {"kind": "rmsnorm", "eps": NORM_EPS},
             "positions": None,
-            "layers": [{"mixer": mixers.get(kind), "mlp": mlp} for kind in self.layers],
+            "layers": [{"mixer": mixers[kind], "mlp": mlp} for kind in self.layers],
         }
 
 
