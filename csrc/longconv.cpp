@@ -22,9 +22,9 @@ constexpr bool by_channel(std::int64_t size) { return size >= (kLanes == 16 ? 1 
 std::int64_t whole_vectors(std::int64_t length) { return (length + kLanes - 1) / kLanes * kLanes; }
 std::int64_t channel_stride(std::int64_t length) { return whole_vectors(length) + kTile; }
 
-/// channels [kLanes, stride] = the rows row(t) for t in [begin, end), then zeros to whole vectors.
-template <class Row>
-void unpack(std::int64_t begin, std::int64_t end, Row row, float* channels, std::int64_t stride) {
+/// Calls channel(c, t, v) for c < kLanes with v = lane c of the rows row(t) .. row(t + kLanes - 1), zero from `end` on.
+template <class Row, class Channel>
+HYENA_INLINE void rows_to_channels(std::int64_t begin, std::int64_t end, Row row, Channel channel) {
   for (std::int64_t t = begin; t < end; t += kLanes) {
     vf square[kLanes];
     const bool whole = t + kLanes <= end;
@@ -32,23 +32,36 @@ void unpack(std::int64_t begin, std::int64_t end, Row row, float* channels, std:
     for (int r = 0; r < kLanes; r++) square[r] = whole || t + r < end ? row(t + r) : vf{};
     transpose<kLanes>(square);
 #pragma GCC unroll 16
-    for (int c = 0; c < kLanes; c++) store(channels + c * stride + t, square[c]);
+    for (int c = 0; c < kLanes; c++) channel(c, t, square[c]);
   }
+}
+
+/// Calls row(t, v) for t in [begin, end) with v = lane t of channel(c, .), c < kLanes; channel(c, t) is kLanes
+/// neighbouring times.
+template <class Channel, class Row>
+HYENA_INLINE void channels_to_rows(std::int64_t begin, std::int64_t end, Channel channel, Row row) {
+  for (std::int64_t t = begin / kLanes * kLanes; t < end; t += kLanes) {
+    vf square[kLanes];
+#pragma GCC unroll 16
+    for (int c = 0; c < kLanes; c++) square[c] = channel(c, t);
+    transpose<kLanes>(square);
+    const bool whole = t >= begin && t + kLanes <= end;
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; r++)
+      if (whole || (t + r >= begin && t + r < end)) row(t + r, square[r]);
+  }
+}
+
+/// channels [kLanes, stride] = the rows row(t) for t in [begin, end), then zeros to whole vectors.
+template <class Row>
+void unpack(std::int64_t begin, std::int64_t end, Row row, float* channels, std::int64_t stride) {
+  rows_to_channels(begin, end, row, [=](int c, std::int64_t t, vf v) { store(channels + c * stride + t, v); });
 }
 
 /// Calls y(t, value) for t in [begin, end) of channels [kLanes, stride].
 template <class Output>
 void pack(const float* channels, std::int64_t stride, std::int64_t begin, std::int64_t end, Output y) {
-  for (std::int64_t t = begin / kLanes * kLanes; t < end; t += kLanes) {
-    vf square[kLanes];
-#pragma GCC unroll 16
-    for (int c = 0; c < kLanes; c++) square[c] = load(channels + c * stride + t);
-    transpose<kLanes>(square);
-    const bool whole = t >= begin && t + kLanes <= end;
-#pragma GCC unroll 16
-    for (int r = 0; r < kLanes; r++)
-      if (whole || (t + r >= begin && t + r < end)) y(t + r, square[r]);
-  }
+  channels_to_rows(begin, end, [=](int c, std::int64_t t) { return load(channels + c * stride + t); }, y);
 }
 
 void spectrum_by_time(const TileView& taps, const TileView& out, int threads) {
@@ -138,6 +151,83 @@ void conv_by_channel(const GatedConv& job, const TileView& spectrum, int threads
   }
 }
 
+/// kLanes channels of rows [C, T], or the last few. Rows are read and written kRun times at once: rows that
+/// lie a power of two apart share few places of the cache, and line by line they would push one another out.
+class RowLanes {
+ public:
+  RowLanes(const GatedRows& job, std::int64_t first)
+      : job_(cut(job, first, std::min<std::int64_t>(kLanes, job.z.rows - first))) {}
+
+  /// Calls row(t, w) with row t of w = pre * z; lanes without a channel are zero.
+  template <class Row>
+  void gather(Row row) const {
+    alignas(kCacheLine) float runs[kLanes * kStride] = {};
+    for (std::int64_t begin = 0; begin < job_.z.cols; begin += kRun) {
+      const std::int64_t end = std::min(begin + kRun, job_.z.cols);
+      for (std::int64_t c = 0; c < job_.z.rows; c++)
+        each(begin, end, [&, run = runs + c * kStride - begin](std::int64_t t, std::int64_t n) {
+          write(run + t, input(c, t, n), n);
+        });
+      pack(runs, kStride, 0, end - begin, [&](std::int64_t t, vf v) { row(begin + t, v); });
+    }
+  }
+  /// out = post * (c + skip * w), row(t) being row t of c.
+  template <class Row>
+  void scatter(Row row) const {
+    alignas(kCacheLine) float runs[kLanes * kStride];
+    for (std::int64_t begin = 0; begin < job_.z.cols; begin += kRun) {
+      const std::int64_t end = std::min(begin + kRun, job_.z.cols);
+      unpack(0, end - begin, [&](std::int64_t t) { return row(begin + t); }, runs, kStride);
+      for (std::int64_t c = 0; c < job_.z.rows; c++)
+        each(begin, end, [&, run = runs + c * kStride - begin](std::int64_t t, std::int64_t n) {
+          vf v = read(run + t, n);
+          if (job_.skip != nullptr) v = fma(splat(job_.skip[c]), input(c, t, n), v);
+          if (job_.post.data != nullptr) v = read(job_.post.row(c) + t, n) * v;
+          write(job_.out.row(c) + t, v, n);
+        });
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kRun = 128, kStride = kRun + kTile;
+
+  /// f(t, n) for vectors of n = kLanes times, and what is left.
+  template <class F>
+  HYENA_INLINE static void each(std::int64_t begin, std::int64_t end, F f) {
+    std::int64_t t = begin;
+    for (; t + kLanes <= end; t += kLanes) f(t, kLanes);
+    if (t < end) f(t, end - t);
+  }
+  HYENA_INLINE static vf read(const float* p, std::int64_t n) { return n == kLanes ? load(p) : load_part(p, n); }
+  HYENA_INLINE static void write(float* p, vf v, std::int64_t n) { n == kLanes ? store(p, v) : store_part(p, v, n); }
+  HYENA_INLINE vf input(std::int64_t c, std::int64_t t, std::int64_t n) const {
+    const vf z = read(job_.z.row(c) + t, n);
+    return job_.pre.data == nullptr ? z : read(job_.pre.row(c) + t, n) * z;
+  }
+
+  const GatedRows job_;
+};
+
+/// Inputs and outputs lie where the product has them itself: row t in the real part of coefficient t, or in the
+/// imaginary one of coefficient t - N.
+void rows_by_time(const GatedRows& job, const TileView& spectrum, int threads) {
+  constexpr int L = kLanes, parts = kTile / L;
+  const auto plan = modular_plan(spectrum.length, 1);
+  const std::int64_t pieces = (job.z.rows + L - 1) / L, N = plan->rows();
+  const Scratch scratch(2 * L * N, workers(pieces, threads));
+  parallel_for(pieces, threads, [&](std::int64_t piece, int worker) {
+    float* const x = scratch.of(worker);
+    const auto at = [=](std::int64_t t) { return t < N ? x + t * 2 * L : x + (t - N) * 2 * L + L; };
+    const auto read = [=](std::int64_t t) { return load(at(t)); };
+    const auto write = [=](std::int64_t t, vf v) { store(at(t), v); };
+    const RowLanes lanes(job, piece * L);
+    lanes.gather(write);
+    const float* h = spectrum.group(piece / parts) + piece % parts * spectrum.length * L;
+    modular_product<L>(*plan, ChannelLeaf<L>{*plan}, x, h, job.z.cols, read, 0, job.z.cols, write);
+    lanes.scatter(read);
+  });
+}
+
 }  // namespace
 
 void spectrum(const TileView& taps, const TileView& out, int threads) {
@@ -151,6 +241,14 @@ void long_conv(const GatedConv& job, const TileView& spectrum, int threads) {
 void long_conv(const GatedConvs& jobs, const TileView& spectrum, int threads) {
   if (!by_channel(spectrum.length)) return conv_by_time(jobs, spectrum, threads);
   for (const GatedConv& job : jobs) conv_by_channel(job, spectrum, threads);
+}
+
+void row_conv(const GatedRows& job, const TileView& spectrum, int threads) {
+  if (!by_channel(spectrum.length)) return rows_by_time(job, spectrum, threads);
+  for (std::int64_t g = 0; g < spectrum.groups; g++) {
+    const std::int64_t first = g * kTile, count = std::min<std::int64_t>(kTile, job.z.rows - first);
+    row_conv(cut(job, first, count), ConstRows{spectrum.group(g), count, spectrum.length, spectrum.length}, threads);
+  }
 }
 
 std::int64_t conv_scratch(std::int64_t size, std::int64_t length, int threads) {

@@ -6,6 +6,7 @@
 
 #include "gatedconv.hpp"
 #include "modular.hpp"
+#include "rowconv.hpp"
 
 namespace hyena {
 
@@ -19,6 +20,10 @@ void spectrum(const TileView& taps, const TileView& out, int threads);
 void long_conv(const GatedConv& job, const TileView& spectrum, int threads);
 /// The same for several sequences, none of which shares rows with another.
 void long_conv(const GatedConvs& jobs, const TileView& spectrum, int threads);
+
+/// The same for rows [C, T]: fast where channels come in whole vectors, as row_conv with a spectrum of
+/// rows where there are few. Throws std::bad_alloc.
+void row_conv(const GatedRows& job, const TileView& spectrum, int threads);
 
 /// Floats of working memory that long_conv of `length` rows takes, on at most `threads` threads.
 std::int64_t conv_scratch(std::int64_t size, std::int64_t length, int threads);

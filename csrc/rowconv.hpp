@@ -33,6 +33,18 @@ struct GatedRows {
   Rows out;
 };
 
+/// Channels [first, first + count) of a job.
+inline GatedRows cut(const GatedRows& job, std::int64_t first, std::int64_t count) {
+  const auto part = [=](ConstRows a) {
+    return ConstRows{a.data == nullptr ? nullptr : a.row(first), count, a.cols, a.stride};
+  };
+  return {part(job.z),
+          job.skip == nullptr ? nullptr : job.skip + first,
+          part(job.pre),
+          part(job.post),
+          {job.out.row(first), count, job.out.cols, job.out.stride}};
+}
+
 /// out [C, M] = transforms of taps [C, K], K <= M. Throws std::bad_alloc.
 void row_spectrum(ConstRows taps, Rows out, int threads);
 /// Every channel with its row of spectrum [C, M], z.cols <= M. Throws std::bad_alloc.

@@ -22,6 +22,8 @@ LANES = 16
 _KEPT_FORMS = 4
 # Rows of the scratch tiles (64 bytes each): what is being worked on should stay in the cache.
 _SCRATCH_ROWS = 8192
+# From so many channels on they are transformed side by side, in tiles; fewer, one by one.
+_SIDE_BY_SIDE = 8
 
 
 class LongConv(Closing):
@@ -120,23 +122,28 @@ class LongConv(Closing):
         """The transform for inputs of T tokens; 0 for direct sums."""
         try:
             size = kernels.conv_plan(T, 0, self.length)
-            return kernels.transform_size(-(-size // 512) * 512) if size else 0
+            if size == 0 or self.channels >= _SIDE_BY_SIDE:
+                return size
+            return kernels.transform_size(-(-size // 512) * 512)  # what row_spectrum takes
         except ValueError as error:
             raise InputError(f"longconv: x has {T} tokens: {error}") from error
 
     def _form(self, size: int) -> FloatArray:
-        """Spectra [C, size], or for size 0 the taps as tiles [G, K, 16]; a few are kept."""
+        """What `_made` makes for a size; a few are kept."""
         with self._lock:
             form = self._forms.pop(size, None)
-            if form is None and size == 0:
-                form = kernels.channels_to_tiles(self._taps, threads=self.threads)
-            elif form is None:
-                taps = self._taps[:, : size // 2]
-                form = kernels.row_spectrum(taps, size, threads=self.threads)
-            self._forms[size] = form
-            while len(self._forms) > _KEPT_FORMS:
+            self._forms[size] = form = self._made(size) if form is None else form
+            if len(self._forms) > _KEPT_FORMS:
                 self._forms.popitem(last=False)
         return form
+
+    def _made(self, size: int) -> FloatArray:
+        """The filters as row_conv needs them, or for size 0 the taps as tiles [G, K, 16]."""
+        taps = self._taps[:, : size // 2] if size else self._taps
+        if size and self.channels < _SIDE_BY_SIDE:
+            return kernels.row_spectrum(taps, size, threads=self.threads)
+        tiles = kernels.channels_to_tiles(taps, threads=self.threads)
+        return kernels.spectrum(tiles, size, threads=self.threads) if size else tiles
 
     def _through_transforms(
         self, spectrum: FloatArray, inputs: dict[str, FloatArray], y: FloatArray

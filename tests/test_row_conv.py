@@ -65,6 +65,40 @@ def test_gates_skip_and_views(
             assert rel_l2(got, want) <= 5e-7
 
 
+@over_threads
+@pytest.mark.parametrize("C", [1, 5, 16, 37])
+@pytest.mark.parametrize(("T", "size"), [(1, 96), (127, 384), (260, 512), (300, 320), (600, 1280)])
+def test_channels_side_by_side(
+    kernels: ModuleType, rng: np.random.Generator, T: int, size: int, C: int, threads: int
+) -> None:
+    z, pre, post, skip = normal(rng, C, T), normal(rng, C, T), normal(rng, C, T), normal(rng, C)
+    taps = normal(rng, C, 20)
+    spectrum = kernels.spectrum(kernels.channels_to_tiles(taps), size)
+    filters = reference.row_spectrum(taps, size)
+    for gates in ({}, {"skip": skip}, {"pre": pre}, {"skip": skip, "pre": pre, "post": post}):
+        want = reference.row_conv(z, filters, **gates)
+        views = {name: a if name == "skip" else misaligned(a) for name, a in gates.items()}
+        alone = kernels.row_conv(z, spectrum, **gates)
+        assert rel_l2(alone, want) <= 5e-7
+        for rows in (z, misaligned(z), strided_rows(z)):
+            got = kernels.row_conv(rows, spectrum, threads=threads, **views)
+            np.testing.assert_array_equal(got, alone)
+        for name in {"z", *gates} - {"skip"}:
+            places = {"z": z.copy(), **{n: a.copy() for n, a in gates.items()}}
+            kernels.row_conv(spectrum=spectrum, out=places[name], threads=threads, **places)
+            np.testing.assert_array_equal(places[name], alone)
+
+
+def test_channels_side_by_side_in_long_transforms(
+    kernels: ModuleType, rng: np.random.Generator
+) -> None:
+    """Sizes at which every channel is transformed by itself in both forms."""
+    size = 1 << 20
+    z, taps, skip = normal(rng, 17, 5000), normal(rng, 17, 300), normal(rng, 17)
+    got = kernels.row_conv(z, kernels.spectrum(kernels.channels_to_tiles(taps), size), skip)
+    np.testing.assert_array_equal(got, kernels.row_conv(z, kernels.row_spectrum(taps, size), skip))
+
+
 def test_in_place_and_same_bits_for_all_threads_and_companions(
     kernels: ModuleType, rng: np.random.Generator
 ) -> None:
@@ -104,6 +138,8 @@ def test_refusals(kernels: ModuleType) -> None:
         kernels.row_conv(np.zeros((2, 1025), np.float32), spectrum)
     with pytest.raises(ValueError, match="row_conv: spectrum has shape"):
         kernels.row_conv(rows[:1], spectrum)
+    with pytest.raises(ValueError, match="row_conv: spectrum has shape"):
+        kernels.row_conv(rows, np.zeros((2, 1024, 16), np.float32))
     with pytest.raises(ValueError, match="row_conv: pre has shape"):
         kernels.row_conv(rows, spectrum, pre=rows[:, :5])
 

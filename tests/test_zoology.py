@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from hyena_cpu import config_json
 from hyena_cpu.config import FilterConfig, HyenaConfig
@@ -142,9 +143,9 @@ def test_the_shell() -> None:
 @golden
 def test_converted_from_pytorch(name: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file as load_torch
 
-    torch.save(load_file(GOLDEN / f"{name}.safetensors"), tmp_path / "model.pt")
+    torch.save(load_torch(GOLDEN / f"{name}.safetensors"), tmp_path / "model.pt")
     config = GOLDEN / f"{name}.config.json"
     written = convert(tmp_path / "model.pt", tmp_path / "new", config=config)
     ids = arrays(name)["input_ids_b"][0]
@@ -208,6 +209,19 @@ def test_hybrids_that_are_refused(tmp_path: Path) -> None:
 def test_the_window_of_sliding_attention() -> None:
     mixer = load("sliding_window").config.layers[0].mixer
     assert (mixer.heads, mixer.window, mixer.blocked) == (1, 9, False)  # type: ignore[union-attr]
+
+
+def test_an_embedding_that_is_not_learnt_is_not_the_head(tmp_path: Path) -> None:
+    data = changed("attention", lambda d: d.update(learnable_word_embeddings=False))
+    (tmp_path / "config.json").write_text(json.dumps(data))
+    tensors = load_file(GOLDEN / "attention.safetensors")
+    tensors["lm_head.weight"] = -2 * tensors["lm_head.weight"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    ids = arrays("attention")["input_ids_b"][0]
+    near(model(load_folder(tmp_path)).logits(ids), -2 * arrays("attention")["logits_b"][0])
+    (tmp_path / "config.json").write_text((GOLDEN / "attention.config.json").read_text())
+    with pytest.raises(ModelError, match=r"lm_head\.weight must equal"):
+        load_folder(tmp_path)
 
 
 def test_sequences_longer_than_l_max() -> None:

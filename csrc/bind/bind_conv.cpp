@@ -176,14 +176,17 @@ FloatArray row_conv_py(const FloatArray& z, const FloatArray& spectrum, const Ma
   job.skip = skip ? floats(op, "skip", *skip, {C}) : nullptr;
   job.pre = maybe_rows("pre", pre, C, T);
   job.post = maybe_rows("post", post, C, T);
-  const ConstRows filter = rows(op, "spectrum", spectrum, C, -1);
-  check_row_size(op, filter.cols);
-  if (filter.cols < T) reject(op, "spectrum has shape " + shape_text(spectrum) + " but z has shape " + shape_text(z));
+  const bool tiled = spectrum.ndim() == 3;
+  const TileView groups = tiled ? tiles(op, "spectrum", spectrum, tile_groups(C), spectrum.shape(1)) : TileView{};
+  const ConstRows filter = tiled ? ConstRows{} : rows(op, "spectrum", spectrum, C, -1);
+  const std::int64_t size = tiled ? groups.length : filter.cols;
+  tiled ? check_size(op, size) : check_row_size(op, size);
+  if (size < T) reject(op, "spectrum has shape " + shape_text(spectrum) + " but z has shape " + shape_text(z));
   FloatArray result = output(out, C, T);
   job.out = writable_rows(op, "out", result, C, T);
   const int team = thread_count(op, threads);
   const py::gil_scoped_release release;
-  row_conv(job, filter, team);
+  tiled ? row_conv(job, groups, team) : row_conv(job, filter, team);
   return result;
 }
 
@@ -272,8 +275,9 @@ void bind_conv(py::module_& m) {
         "-> float32 [C, size]. Raises ValueError on wrong shapes or sizes.");
   m.def("row_conv", &row_conv_py, z, py::arg("spectrum").noconvert(), skip, pre, post, out, py::kw_only(), threads,
         "As long_conv with start = 0, channel by channel: float32 z, pre, post [C, T] with contiguous rows,\n"
-        "spectrum [C, M] of row_spectrum, skip [C] -> [C, T]. `out` may be z, pre or post. Raises\n"
-        "ValueError on wrong shapes.");
+        "spectrum [C, M] of row_spectrum, skip [C] -> [C, T]. A spectrum [G, M, 16] of spectrum() convolves 16\n"
+        "channels side by side, which is faster where there are so many. `out` may be z, pre or post.\n"
+        "Raises ValueError on wrong shapes.");
   m.def("direct_conv", &direct_conv_py, z, taps, start, skip, pre, post, out, py::kw_only(), add, spans, threads,
         "As long_conv, with c[t] = sum over k < min(K, t + 1) of taps[k] * w[t - k] by direct sums, taps\n"
         "float32 [G, K, 16]. The bits of an output do not depend on start or S. `out` must not overlap z\n"

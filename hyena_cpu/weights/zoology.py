@@ -7,6 +7,7 @@ reads the options of the class and says which tensors its layer has. Nothing els
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,7 @@ _MODEL_KEYS = {
     "norm.bias": "backbone.ln_f.bias",
     "head.weight": "lm_head.weight",
 }
+_LAYER_PREFIX = re.compile(r"backbone\.layers\.\d{1,9}\.sequence_mixer\.")
 _MLP_KEYS = {"mlp.up": "state_mixer.fc1", "mlp.down": "state_mixer.fc2"}
 
 
@@ -76,7 +78,7 @@ def load(
     backbone.check_layer_count(layers, stored, keys.where, "n_layers")
     safari.require_block_eps(keys)
     keys.require("block_type", "TransformerBlock", "the blocks of others have another form")
-    prefixes, found = _mixers(keys, layers, stored, source)
+    prefixes, found = _mixers(keys.section("sequence_mixer"), layers, D, stored, source)
     mlp = _state_mixer(keys.section("state_mixer"), D)
     positions = keys.integer("max_position_embeddings", _table_rows(stored))
     rows = safari.embedding_rows(stored, vocab, keys.positive("pad_vocab_size_multiple", 1), keys)
@@ -95,13 +97,10 @@ def load(
     keys.skip(_TRAINING_KEYS)
     keys.finish()
     check(config, source.config)
-    tensors, notes = collect(
-        [*_shell(config), *_below(prefixes, found)],
-        stored,
-        source.weights,
-        ignorable=[p + name for p, one in zip(prefixes, found, strict=True) for name in one.unused],
-        allow_nonfinite=source.allow_nonfinite,
-    )
+    wanted = [*_shell(config), *_below(prefixes, found)]
+    unused = [p + name for p, one in zip(prefixes, found, strict=True) for name in one.unused]
+    lax = source.allow_nonfinite
+    tensors, notes = collect(wanted, stored, source.weights, ignorable=unused, allow_nonfinite=lax)
     return config, tensors, keys.notes + notes
 
 
@@ -111,20 +110,28 @@ def _table_rows(stored: Mapping[str, Array]) -> int:
 
 
 def _mixers(
-    keys: Keys, layers: int, stored: Mapping[str, Array], source: Source
+    module: Keys, layers: int, D: int, stored: Mapping[str, Array], source: Source
 ) -> tuple[list[str], list[Found]]:
     """Of every layer, the prefix of the mixer's stored tensors and the mixer."""
-    chosen, below = [keys.section("sequence_mixer")], ""
-    if _class_name(chosen[0]) == "Hybrid":
-        chosen, below = _hybrid(chosen[0]), "mixer."
-    prefixes = [f"backbone.layers.{i}.sequence_mixer.{below}" for i in range(layers)]
+    chosen, below = [module], ""
+    if _class_name(module) == "Hybrid":
+        chosen, below = _hybrid(module), "mixer."
+    prefixes = [f"{_layer_prefix(i)}{below}" for i in range(layers)]
+    own: dict[str, dict[str, Array]] = {_layer_prefix(i): {} for i in range(layers)}
+    for name, value in stored.items():
+        prefix = _LAYER_PREFIX.match(name)
+        if prefix and prefix[0] in own:
+            own[prefix[0]][name] = value
     found = []
-    for i, prefix in enumerate(prefixes):
-        own = {name: value for name, value in stored.items() if name.startswith(prefix)}
-        place = Place(i, keys.integer("d_model"), own, source.modulation_shift)
+    for i in range(layers):
+        place = Place(i, D, own[_layer_prefix(i)], source.modulation_shift)
         found.append(_mixer(chosen[i % len(chosen)], place))
-    keys.notes[:] = dict.fromkeys(keys.notes)  # each once, however many layers say it
+    module.notes[:] = dict.fromkeys(module.notes)  # each once, however many layers say it
     return prefixes, found
+
+
+def _layer_prefix(layer: int) -> str:
+    return f"backbone.layers.{layer}.sequence_mixer."
 
 
 def _mixer(module: Keys, place: Place) -> Found:
