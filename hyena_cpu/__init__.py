@@ -75,9 +75,9 @@ def load(
 
     Args:
         path: a native folder, or a Hugging Face, safari or Zoology folder with safetensors
-            weights; a name in `BUNDLED` (None: `tiny-en`); or an id of the Hugging Face hub, ORG/NAME,
-            for which HyenaDNA has short names (`hyena_cpu.hub.HYENADNA`). A folder comes before the
-            hub.
+            weights; a name in `BUNDLED` (None is `tiny-en`); or an id of the Hugging Face hub,
+            ORG/NAME, for which HyenaDNA has short names (`hyena_cpu.hub.HYENADNA`). A folder comes
+            before the hub.
         family: `native`, `hyenadna`, `safari` or `zoology`, where the files do not tell.
         modulation_shift: overrides the window shift that the family implies.
         revision: branch, tag or commit of a model of the hub.

@@ -33,9 +33,9 @@ all training rows had {length} tokens.
 ## Data
 
 Rows of N = {length} tokens with {pairs} pairs and {vocabulary} ids, as `hyena-cpu mqar data` writes
-them: generated, without limit, from no text. Training rows come from a generator of their own with the same distribution, validation rows from
-seed {validation_seed}, test rows from seed {test_seed}. The weights are under the licence of
-`hyena-cpu`, Apache-2.0.
+them: generated, without limit, from no text. Training rows come from a generator of their own with
+the same distribution, validation rows from seed {validation_seed}, test rows from seed {test_seed}.
+The weights are under the licence of `hyena-cpu`, Apache-2.0.
 
 ## Training
 
