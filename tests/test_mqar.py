@@ -203,6 +203,12 @@ def test_eval_command(home: Path, mqar: Any) -> None:
     inputs, labels = generate(Setting(toy.VOCAB, 20, 4), 5, seed=3)
     assert float(rows[3]["accuracy"]) == pytest.approx(accuracy(model, inputs, labels))
     assert rows[3]["mixers"] == "attention, hyena"
+    assert {row["random_non_queries"] for row in rows} == {"0"}
+    filled = mqar(*both, "--num-examples", "5", "--seed", "3", "--random-non-queries", "--json")
+    inputs, labels = generate(Setting(toy.VOCAB, 20, 4, random_non_queries=True), 5, seed=3)
+    found = json.loads(filled[1])[3]
+    assert found["random_non_queries"] == 1
+    assert found["accuracy"] == pytest.approx(accuracy(model, inputs, labels))
     assert mqar(*both, "--num-examples", "5", "--seed", "3", "-o", "table.json")[0] == 0
     assert [row["model"] for row in json.loads((home / "table.json").read_text())] == [
         row["model"] for row in rows

@@ -237,10 +237,11 @@ def _with_vocabulary(size: int) -> tuple[Any, Any]:
 @pytest.fixture
 def recall(home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(home)
+    monkeypatch.setenv("HYENA_CPU_THREADS", "1")
 
     def run(*args: str) -> tuple[int, str, str]:
         capfd.readouterr()
-        return (main(["recall", *args, "-t", "1"]), *capfd.readouterr())
+        return (main(["recall", *args]), *capfd.readouterr())
 
     return run
 
@@ -314,6 +315,7 @@ def test_counts_of_a_training_text(home: Path, recall: Any) -> None:
             "--window has no effect",
         ),
         (("text", "-m", "one", "--write-counts", "x", "--json"), 2, "--json has no effect"),
+        (("text", "--write-counts", "x", "--max-memory", "1G"), 2, "--max-memory has no effect"),
         (("text", "-m", "one", "--against", "words"), 2, "have different tokens for text"),
         (("text", "-m", "one", "--counts", "absent.npz"), 4, "absent.npz: cannot be read"),
         (("text", "-m", "tiny-dna"), 2, "recall is for models of text, and tiny-dna reads DNA"),

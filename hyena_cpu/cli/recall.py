@@ -39,7 +39,7 @@ DESCRIPTION = (
     "training text, and the others, and prints how likely a model finds either."
 )
 COLUMNS = ("model", "slice", "n_scored", "share", "logprob_mean", "perplexity", "gap_share")
-SCORING = ("against", "counts", "threshold", "window", "stride", "style")
+SCORING = ("against", "counts", "threshold", "window", "stride", "style", "threads", "max_memory")
 
 
 def parser() -> Parser:
@@ -71,6 +71,8 @@ def parser() -> Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command."""
+    from ..recall import THRESHOLD, report, tally
+
     if args.write_counts is not None:
         return _count(args)
     if len(args.files) > 1:
@@ -78,12 +80,11 @@ def run(args: argparse.Namespace) -> int:
     if args.threshold is not None and args.counts is None:
         raise UsageError("--threshold acts on counts of the training text: give --counts")
     form = output_format(args, "tsv")
-    models = [_load(args, name) for name in (args.model, args.against)[: 1 + bool(args.against)]]
+    names = [args.model] if args.against is None else [args.model, args.against]
+    models = [_load(args, name) for name in names]
     ids = _tokens(models, args.files[0])
     setup = _setup(args, models)
     counts = _counts(args, models[0])
-    from ..recall import THRESHOLD, report, tally
-
     threshold = THRESHOLD if args.threshold is None else args.threshold
     with Progress("tokens scored", enabled=args.progress) as progress:
         found = tally(models, ids, setup, counts, threshold, progress.update)
@@ -101,12 +102,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _count(args: argparse.Namespace) -> int:
     """Writes the counts of training texts."""
+    from ..recall import count
+
     given = [name for name in (*SCORING, "output", "format") if getattr(args, name) is not None]
     given += [name for name in ("bos", "json") if getattr(args, name)]
     if given:
-        raise UsageError(f"--{given[0]} has no effect with --write-counts, which scores nothing")
-    from ..recall import count
-
+        option = given[0].replace("_", "-")
+        raise UsageError(f"--{option} has no effect with --write-counts, which scores nothing")
     model = _load(args, args.model)
     with Progress("texts", enabled=args.progress):
         counts = count((_tokens([model], name) for name in args.files), model.vocab_size)

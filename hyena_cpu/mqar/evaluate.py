@@ -24,9 +24,10 @@ OnProgress = Callable[[int, int], None]  # rows done, of so many
 
 @dataclass(frozen=True)
 class Slice:
-    """Accuracy of one model on rows of one kind; `chance` is that of guessing among their values.
+    """Accuracy of one model on rows of one kind, and what they are; `random_non_queries` is 0 or 1.
 
-    A model that knows which values a row has, and not which belongs to the key, reaches chance.
+    `chance` is the accuracy of guessing among the values of a row: a model that knows which values
+    a row has, and not which belongs to the key, reaches it.
     """
 
     model: str
@@ -37,6 +38,7 @@ class Slice:
     length: int
     pairs: int
     power_a: float
+    random_non_queries: int
     rows: int
     seed: int
     accuracy: float
@@ -56,6 +58,7 @@ COLUMNS: dict[str, type] = {
     "length": int,
     "pairs": int,
     "power_a": float,
+    "random_non_queries": int,
     "rows": int,
     "seed": int,
     "accuracy": float,
@@ -117,6 +120,7 @@ def evaluate(
         length=setting.length,
         pairs=setting.pairs,
         power_a=setting.power_a,
+        random_non_queries=int(setting.random_non_queries),
         rows=rows,
         seed=seed,
         accuracy=accuracy(model, inputs, labels, on_progress),
