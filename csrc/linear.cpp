@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "pairs.hpp"
 #include "parallel.hpp"
 #include "tile.hpp"
 
@@ -10,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kRows = 132;   // rows of x worked at once at most; a multiple of every kTileRows
 constexpr std::int64_t kGroup = 8;    // panels that share one copy of those rows: copying costs a few percent
-constexpr std::int64_t kDepth = 256;  // of a block of K: it makes a panel 32 KiB on AVX-512, 16 on AVX2
+constexpr std::int64_t kDepth = 256;  // of a block of K, in words: it makes a panel 32 KiB on AVX-512, 16 on AVX2
 constexpr int kCopied = kDepth + 16;  // distance of copied rows; a power of two would fall on few cache sets
 constexpr std::int64_t kSums = kGroup * kPanel + 16;  // distance of rows of sums
 constexpr std::int64_t kWorth = 1 << 19;              // multiply-adds that pay for waking a thread (20-25 us)
@@ -29,7 +30,7 @@ struct Cut {
     const std::int64_t worth = blocks_of(kWorth, rows * w.in_features() * kPanel);
     panels = blocks_of(worth, kGroup) * kGroup;
     panel_blocks = blocks_of(w.panels(), panels);
-    depth = blocks_of(w.in_features(), blocks_of(w.in_features(), kDepth));
+    depth = blocks_of(w.words(), blocks_of(w.words(), kDepth));
   }
 };
 
@@ -39,20 +40,58 @@ template <int R, int P>
 void tile(const float* a, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, bool add) {
   tile_product<R, 2, P, kCopied, 1>(a, b, kPanel, b_panel, depth, c, kSums, add);
 }
+template <class Pairs, int R, int P>
+void pair_tile(const float* a, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, bool add) {
+  pair_tile_product<Pairs, R, 2, P, kCopied>(a, b, kPanel, b_panel, depth, c, kSums, add);
+}
 template <int R>
 struct OnePanel {
   static constexpr TileCall call = &tile<R, 1>;
 };
+template <int R>
+struct OneWidened {
+  static constexpr TileCall call = &pair_tile<WidenedPairs, R, 1>;
+};
+template <int R>
+struct OneHardware {
+  static constexpr TileCall call = &pair_tile<HardwarePairs, R, 1>;
+};
+
+/// How one kind of numbers is multiplied.
+struct Format {
+  std::array<TileCall, kTileRows> one;  // panel, by rows
+  std::array<TileCall, 3> several;      // panels_at_once(rows), by rows
+  /// Words [from, from + count) of x [K].
+  void (*copy)(const float* x, std::int64_t K, std::int64_t from, std::int64_t count, float* to);
+
+  TileCall call(std::int64_t rows, int panels) const { return panels == 1 ? one[rows - 1] : several[rows - 1]; }
+};
+
+void copy_floats(const float* x, std::int64_t, std::int64_t from, std::int64_t count, float* to) {
+  std::copy_n(x + from, count, to);
+}
+template <class Pairs>
+void copy_pairs(const float* x, std::int64_t K, std::int64_t from, std::int64_t count, float* to) {
+  Pairs::round(x + 2 * from, std::min(2 * count, K - 2 * from), to);
+}
+
+constexpr Format kFloats{by_rows<OnePanel>(), {&tile<1, 4>, &tile<2, 2>, &tile<3, 2>}, &copy_floats};
+template <class Pairs, template <int> class One>
+constexpr Format pairs_format() {
+  return {
+      by_rows<One>(), {&pair_tile<Pairs, 1, 4>, &pair_tile<Pairs, 2, 2>, &pair_tile<Pairs, 3, 2>}, &copy_pairs<Pairs>};
+}
+constexpr Format kWidened = pairs_format<WidenedPairs, OneWidened>();
+constexpr Format kHardware = pairs_format<HardwarePairs, OneHardware>();
+
+const Format& format_of(const PackedLinear& weight) {
+  if (weight.numbers() == Numbers::float32) return kFloats;
+  return multiplies_pairs() ? kHardware : kWidened;
+}
 
 /// Tiles of few rows take several panels at once: an fma takes 4 cycles, two begin in each, so 8
 /// chains have to run side by side.
 int panels_at_once(std::int64_t rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
-
-TileCall tile_call(std::int64_t rows, int panels) {
-  static constexpr auto one = by_rows<OnePanel>();
-  static constexpr TileCall several[] = {&tile<1, 4>, &tile<2, 2>, &tile<3, 2>};
-  return panels == 1 ? one[rows - 1] : several[rows - 1];
-}
 
 /// Sums [rows, n] of one panel become y[row.., column..] = act(sums + bias) + residual.
 template <Activation A>
@@ -96,23 +135,24 @@ struct Product {
   Rows y;
   Cut cut;
   FinishCall finish;
+  const Format& format;
 
   /// One block of rows times up to kGroup panels. copied [rows][kCopied] and sums [rows][kSums].
   void group(std::int64_t row, std::int64_t rows, std::int64_t panel, std::int64_t panels, float* copied,
              float* sums) const {
-    const std::int64_t K = weight.in_features();
-    const std::int64_t b_panel = K * kPanel;
-    for (std::int64_t k = 0; k < K; k += cut.depth) {
-      const std::int64_t depth = std::min(cut.depth, K - k);
-      for (std::int64_t r = 0; r < rows; r++) std::copy_n(x.row(row + r) + k, depth, copied + r * kCopied);
+    const std::int64_t words = weight.words();
+    const std::int64_t b_panel = words * kPanel;
+    for (std::int64_t k = 0; k < words; k += cut.depth) {
+      const std::int64_t depth = std::min(cut.depth, words - k);
+      for (std::int64_t r = 0; r < rows; r++) format.copy(x.row(row + r), x.cols, k, depth, copied + r * kCopied);
       for (std::int64_t p = 0; p < panels;) {
         const int wide = p + panels_at_once(rows) <= panels ? panels_at_once(rows) : 1;
         const float* b = weight.panel(panel + p) + k * kPanel;
         for (std::int64_t r = 0; r < rows; r += kTileRows) {
           const std::int64_t height = std::min<std::int64_t>(kTileRows, rows - r);
           float* c = sums + r * kSums + p * kPanel;
-          tile_call(height, wide)(copied + r * kCopied, b, b_panel, depth, c, k > 0);
-          if (k + depth < K) continue;
+          format.call(height, wide)(copied + r * kCopied, b, b_panel, depth, c, k > 0);
+          if (k + depth < words) continue;
           for (int i = 0; i < wide; i++) finish(c + i * kPanel, epilogue, y, row + r, height, (panel + p + i) * kPanel);
         }
         p += wide;
@@ -132,18 +172,22 @@ struct Product {
 
 }  // namespace
 
-PackedLinear::PackedLinear(ConstRows weight)
-    : n_(weight.rows), k_(weight.cols), data_(aligned_array<float>(panels() * weight.cols * kPanel)) {
-  // Squares of 16 inputs: every row of the weight is read a cache line at a time, whatever its stride.
+PackedLinear::PackedLinear(ConstRows weight, Numbers numbers)
+    : n_(weight.rows), k_(weight.cols), numbers_(numbers), data_(aligned_array<float>(panels() * words() * kPanel)) {
+  // Squares of 16 words: every row of the weight is read a cache line or two at a time, whatever its stride.
   constexpr std::int64_t kSquare = 16;
+  const auto copy = numbers == Numbers::float32 ? &copy_floats : &copy_pairs<WidenedPairs>;
   for (std::int64_t n0 = 0; n0 < n_; n0 += kPanel) {
-    float* panel = data_.get() + n0 * k_;
+    float* panel = data_.get() + n0 * words();
     const std::int64_t columns = std::min(kPanel, n_ - n0);
-    for (std::int64_t k0 = 0; k0 < k_; k0 += kSquare) {
-      const std::int64_t depth = std::min(kSquare, k_ - k0);
-      if (columns < kPanel) std::fill_n(panel + k0 * kPanel, depth * kPanel, 0.0f);
-      for (std::int64_t n = 0; n < columns; n++)
-        for (std::int64_t k = k0; k < k0 + depth; k++) panel[k * kPanel + n] = weight.row(n0 + n)[k];
+    for (std::int64_t w0 = 0; w0 < words(); w0 += kSquare) {
+      const std::int64_t depth = std::min(kSquare, words() - w0);
+      if (columns < kPanel) std::fill_n(panel + w0 * kPanel, depth * kPanel, 0.0f);
+      for (std::int64_t n = 0; n < columns; n++) {
+        float square[kSquare];
+        copy(weight.row(n0 + n), k_, w0, depth, square);
+        for (std::int64_t w = 0; w < depth; w++) std::memcpy(panel + (w0 + w) * kPanel + n, square + w, sizeof *square);
+      }
     }
   }
 }
@@ -151,7 +195,7 @@ PackedLinear::PackedLinear(ConstRows weight)
 void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, int threads) {
   if (x.rows == 0) return;
   const Cut cut(x.rows, weight);
-  const Product product{x, weight, epilogue, y, cut, finish_call(epilogue.activation)};
+  const Product product{x, weight, epilogue, y, cut, finish_call(epilogue.activation), format_of(weight)};
   const std::int64_t share = cut.rows * (kCopied + kSums);
   const auto scratch = aligned_array<float>(workers(cut.pieces(), threads) * share);
   parallel_for(cut.pieces(), threads,
@@ -161,7 +205,7 @@ void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, R
 void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, float* scratch) noexcept {
   if (x.rows == 0) return;
   const Cut cut(x.rows, weight);
-  const Product product{x, weight, epilogue, y, cut, finish_call(epilogue.activation)};
+  const Product product{x, weight, epilogue, y, cut, finish_call(epilogue.activation), format_of(weight)};
   for (std::int64_t piece = 0; piece < cut.pieces(); piece++) product.piece(piece, scratch);
 }
 

@@ -11,19 +11,26 @@ namespace hyena {
 /// Columns of a panel: two vectors.
 constexpr std::int64_t kPanel = 2 * kLanes;
 
-/// A weight [N, K] as panels [ceil(N / kPanel)][K][kPanel]: kPanel outputs side by side, so that
-/// a product reads it from start to end. Missing outputs of the last panel are zero.
+/// What is multiplied. Sums, and all that comes in and goes out, are float32.
+enum class Numbers { float32, bfloat16 };
+
+/// A weight [N, K] as panels [ceil(N / kPanel)][words][kPanel]: kPanel outputs side by side, so that
+/// a product reads it from start to end. A word is an input, or a pair of them. Missing outputs of the
+/// last panel are zero.
 class PackedLinear {
  public:
-  explicit PackedLinear(ConstRows weight);  // [N, K]; throws std::bad_alloc
+  PackedLinear(ConstRows weight, Numbers numbers);  // [N, K]; throws std::bad_alloc
   std::int64_t out_features() const { return n_; }
   std::int64_t in_features() const { return k_; }
+  Numbers numbers() const { return numbers_; }
+  std::int64_t words() const { return numbers_ == Numbers::float32 ? k_ : (k_ + 1) / 2; }
   std::int64_t panels() const { return (n_ + kPanel - 1) / kPanel; }
-  std::int64_t nbytes() const { return panels() * k_ * kPanel * static_cast<std::int64_t>(sizeof(float)); }
-  const float* panel(std::int64_t p) const { return data_.get() + p * k_ * kPanel; }
+  std::int64_t nbytes() const { return panels() * words() * kPanel * static_cast<std::int64_t>(sizeof(float)); }
+  const float* panel(std::int64_t p) const { return data_.get() + p * words() * kPanel; }
 
  private:
   std::int64_t n_, k_;
+  Numbers numbers_;
   AlignedArray<float> data_;
 };
 
@@ -34,7 +41,8 @@ struct Epilogue {
 };
 
 /// y [T, N] = act(x [T, K] W^T + bias) + residual; y may be the residual but not x. Every element
-/// is one chain of fma over increasing k whatever T is. Throws std::bad_alloc before any work.
+/// is one chain of fma over increasing k whatever T is; with bfloat16 weights x is rounded to
+/// bfloat16 and a link of the chain is a pair. Throws std::bad_alloc before any work.
 void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, int threads);
 
 /// The same on the calling thread, for use inside a piece of larger work, with memory from outside:

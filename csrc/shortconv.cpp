@@ -19,7 +19,29 @@ struct Inputs {
   }
 };
 
-/// Row t of the 16 channels from `channel` on.
+/// kLanes channels from `channel` on, K taps: rows go in one after the other, and the last few stay in registers.
+template <int K>
+class Window {
+ public:
+  Window(const ShortConv& job, std::int64_t channel, std::int64_t t)
+      : bias_(job.bias != nullptr ? load(job.bias + channel) : vf{}) {
+    const Inputs inputs{job};
+    for (int k = 0; k < K; k++) taps_[k] = load(job.taps + k * job.x.cols + channel);
+    for (int k = 0; k < K - 1; k++) past_[k] = load(inputs.row(t, k) + channel);
+  }
+  vf next(vf row) {
+    vf sum = bias_;
+    for (int k = 0; k < K - 1; k++) sum = fma(taps_[k], past_[k], sum);
+    for (int k = 0; k + 1 < K - 1; k++) past_[k] = past_[k + 1];
+    if constexpr (K > 1) past_[K - 2] = row;
+    return fma(taps_[K - 1], row, sum);
+  }
+
+ private:
+  vf bias_, taps_[K], past_[K > 1 ? K - 1 : 1];
+};
+
+/// Row t of the 16 channels from `channel` on, any number of taps.
 void whole_tile(const ShortConv& job, std::int64_t channel, std::int64_t t, float* to) {
   const Inputs inputs{job};
   vf sum[kTile / kLanes] = {};
@@ -49,20 +71,48 @@ void tile_row(const ShortConv& job, std::int64_t channel, int width, std::int64_
   width == kTile ? whole_tile(job, channel, t, to) : part_tile(job, channel, width, t, to);
 }
 
-/// Rows [begin, end) of group g of one part, into tile rows at `to`.
+/// Rows [begin, end) of the 16 channels from `channel` on, into tile rows at `to`.
+template <int K>
+void slide(const ShortConv& job, std::int64_t channel, std::int64_t begin, std::int64_t end, float* to) {
+  for (int i = 0; i < kTile; i += kLanes) {
+    Window<K> window(job, channel + i, begin);
+    for (std::int64_t t = begin; t < end; t++) store(to + t * kTile + i, window.next(load(job.x.row(t) + channel + i)));
+  }
+}
+
+/// The same times those `back` channels before them.
+template <int K>
+void slide_product(const ShortConv& job, std::int64_t channel, std::int64_t back, std::int64_t begin, std::int64_t end,
+                   float* to) {
+  for (int i = 0; i < kTile; i += kLanes) {
+    Window<K> gate(job, channel - back + i, begin), value(job, channel + i, begin);
+    for (std::int64_t t = begin; t < end; t++) {
+      const float* row = job.x.row(t) + channel + i;
+      store(to + t * kTile + i, gate.next(load(row - back)) * value.next(load(row)));
+    }
+  }
+}
+
+/// Rows [begin, end) of group g of one part.
 void filter(const ShortConv& job, std::int64_t part, std::int64_t g, std::int64_t begin, std::int64_t end, float* to) {
   const std::int64_t D = job.x.cols / job.parts, channel = part * D + g * kTile;
-  for (std::int64_t t = begin; t < end; t++) tile_row(job, channel, tile_width(D, g), t, to + t * kTile);
+  const int width = tile_width(D, g);
+  if (width == kTile && job.short_taps == 3) return slide<3>(job, channel, begin, end, to);
+  if (width == kTile && job.short_taps == 4) return slide<4>(job, channel, begin, end, to);
+  for (std::int64_t t = begin; t < end; t++) tile_row(job, channel, width, t, to + t * kTile);
 }
 
 /// The same of the last part times the one before it.
 void filter_product(const ShortConv& job, std::int64_t g, std::int64_t begin, std::int64_t end, float* to) {
   const std::int64_t D = job.x.cols / job.parts, channel = (job.parts - 1) * D + g * kTile;
+  const int width = tile_width(D, g);
+  if (width == kTile && job.short_taps == 3) return slide_product<3>(job, channel, D, begin, end, to);
+  if (width == kTile && job.short_taps == 4) return slide_product<4>(job, channel, D, begin, end, to);
   alignas(4 * kTile) float gate[kTile];
   for (std::int64_t t = begin; t < end; t++) {
     float* row = to + t * kTile;
-    tile_row(job, channel - D, tile_width(D, g), t, gate);
-    tile_row(job, channel, tile_width(D, g), t, row);
+    tile_row(job, channel - D, width, t, gate);
+    tile_row(job, channel, width, t, row);
     for (int i = 0; i < kTile; i += kLanes) store(row + i, load(gate + i) * load(row + i));
   }
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+
+from . import kernels
 
 Floats = NDArray[np.float32]
 
@@ -22,6 +24,7 @@ class Context:
     threads: how many threads a kernel may use; never changes a result.
     compat: names of the originals' behaviours asked for (`wrap_filter`).
     keep: whether states take the rows in; if not, they are read and stay as they are.
+    memory: where the layers of one pass make their large arrays, one after another.
     """
 
     offsets: NDArray[np.int64]
@@ -30,6 +33,7 @@ class Context:
     threads: int
     compat: frozenset[str] = frozenset()
     keep: bool = True
+    memory: kernels.Memory = field(default_factory=lambda: kernels.Memory())
 
     @property
     def alone(self) -> bool:

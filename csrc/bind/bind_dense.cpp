@@ -5,6 +5,7 @@
 #include "bind/rows.hpp"
 #include "linear.hpp"
 #include "norm.hpp"
+#include "pairs.hpp"
 
 namespace hyena {
 namespace {
@@ -17,11 +18,13 @@ Activation activation_named(const std::string& name) {
   reject("linear", "activation is '" + name + "' but needs to be none, gelu_tanh, gelu_erf or silu");
 }
 
-PackedLinear pack(const FloatArray& weight) {
+PackedLinear pack(const FloatArray& weight, const std::string& dtype) {
   const ConstRows w = rows("PackedLinear", "weight", weight, -1, -1);
   if (w.rows < 1 || w.cols < 1) reject("PackedLinear", "weight has shape " + shape_text(weight) + " and is empty");
+  if (dtype != "float32" && dtype != "bfloat16")
+    reject("PackedLinear", "dtype is '" + dtype + "' but needs to be float32 or bfloat16");
   const py::gil_scoped_release release;
-  return PackedLinear(w);
+  return PackedLinear(w, dtype == "bfloat16" ? Numbers::bfloat16 : Numbers::float32);
 }
 
 FloatArray linear_call(const FloatArray& x, const PackedLinear& packed, const MaybeArray& bias,
@@ -98,12 +101,15 @@ void bind_dense(py::module_& m) {
   using namespace hyena;
   py::class_<PackedLinear>(m, "PackedLinear", py::module_local(),
                            "A weight float32 [N, K] packed once for `linear` (y = x W^T).")
-      .def(py::init(&pack), py::arg("weight").noconvert(),
-           "Packs weight float32 [N, K]. Raises ValueError for other shapes.")
+      .def(py::init(&pack), py::arg("weight").noconvert(), py::arg("dtype") = "float32",
+           "Packs weight float32 [N, K], rounded to the nearest if dtype is bfloat16: inputs are rounded too\n"
+           "then, sums stay float32. Raises ValueError for other shapes or types.")
       .def_property_readonly("out_features", &PackedLinear::out_features, "N")
       .def_property_readonly("in_features", &PackedLinear::in_features, "K")
       .def_property_readonly("nbytes", &PackedLinear::nbytes, "Bytes of the packed copy.");
 
+  m.def("multiplies_pairs", &multiplies_pairs,
+        "Whether this CPU has products of bfloat16 numbers; without them they are widened to float32.");
   m.def("linear", &linear_call, py::arg("x").noconvert(), py::arg("packed"), py::arg("bias").noconvert() = py::none(),
         py::arg("activation") = "none", py::arg("residual").noconvert() = py::none(),
         py::arg("out").noconvert() = py::none(), py::kw_only(), py::arg("threads") = 1,

@@ -1,4 +1,6 @@
 // Whole token-wise parts of a layer: projection with short convolution, output, MLP.
+#include <limits>
+
 #include "bind/tile_arrays.hpp"
 #include "tokenwise.hpp"
 
@@ -48,7 +50,8 @@ py::array parts_view(const FloatArray& y, std::int64_t parts, std::int64_t G) {
 
 py::tuple project_conv_py(const FloatArray& x, const NormWeights* norm, const PackedLinear& packed,
                           const MaybeArray& bias, const FloatArray& taps, const MaybeArray& short_bias,
-                          MaybeArray tails, const OffsetArray& offsets, std::int64_t parts, int threads) {
+                          MaybeArray tails, const OffsetArray& offsets, std::int64_t parts, const Memory& memory,
+                          int threads) {
   const std::string op = "project_conv";
   const ConstRows in = rows(op, "x", x, -1, packed.in_features());
   const std::int64_t C = packed.out_features(), T = in.rows;
@@ -64,7 +67,7 @@ py::tuple project_conv_py(const FloatArray& x, const NormWeights* norm, const Pa
   if (tails) floats(op, "tails", *tails, {batch.count, job.short_taps - 1, C});
   float* tail_data = tails ? tails->mutable_data() : nullptr;
   const std::int64_t G = tile_groups(C / parts);
-  const FloatArray gates = new_tiles((parts - 2) * G, T), product = new_tiles(G, T);
+  const FloatArray gates = new_tiles((parts - 2) * G, T, memory), product = new_tiles(G, T, memory);
   job.out = tiles(op, "gates", gates, (parts - 2) * G, T);
   job.product = tiles(op, "product", product, G, T);
   const Norm own = norm != nullptr ? norm->norm(op, in.cols) : Norm{};
@@ -114,10 +117,15 @@ void bind_tokenwise(py::module_& m) {
       .def(py::init(&norm_weights), py::arg("kind"), py::arg("weight").noconvert(), py::arg("bias").noconvert(),
            py::arg("eps"), "kind layernorm or rmsnorm; weight float32 [D], bias float32 [D] or None.");
 
+  py::class_<BlockPool, Memory>(m, "Memory", py::module_local(),
+                                "Memory that arrays are made in and leave to later ones of their size, so that the\n"
+                                "system need not fill it with zeros again. It is given back with the last of them.")
+      .def(py::init([] { return std::make_shared<BlockPool>(std::numeric_limits<std::int64_t>::max()); }));
+
   m.def("project_conv", &project_conv_py, py::arg("x").noconvert(), py::arg("norm"), py::arg("packed"),
         py::arg("bias").noconvert(), py::arg("taps").noconvert(), py::arg("short_bias").noconvert(),
         py::arg("tails").noconvert(), py::arg("offsets").noconvert(), py::arg("parts"), py::kw_only(),
-        py::arg("threads") = 1,
+        py::arg("memory") = Memory(), py::arg("threads") = 1,
         R"(short_conv(linear(norm(x))) of sequences end to end, never whole in memory before it is convolved; the
 bits of the kernels one by one.
 
@@ -130,6 +138,7 @@ Args:
         next call; None: sequences begin here and are not continued.
     offsets: int64 [B + 1]; sequence b has rows offsets[b] .. offsets[b + 1].
     parts: chunks of the projection, at least 2.
+    memory: Memory that the arrays returned are made in, or None.
     threads: at most this many threads work.
 
 Returns:

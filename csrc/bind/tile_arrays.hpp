@@ -1,17 +1,31 @@
 // Fresh tiles and checked outputs: what bindings of tile kernels share.
 #pragma once
 
-#include "aligned.hpp"
+#include <memory>
+
 #include "bind/rows.hpp"
+#include "scratch.hpp"
 
 namespace hyena {
 
-/// Uninitialised tiles [groups, length, 16] on cache lines. Groups lie an odd number of rows apart,
-/// or the same row of every group would compete for one place in the cache.
-inline FloatArray new_tiles(std::int64_t groups, std::int64_t length) {
-  const std::int64_t stride = (length | 1) * kTile;
-  float* data = aligned_array<float>(groups * stride).release();
-  const py::capsule owner(data, [](void* p) { std::free(p); });
+using Memory = std::shared_ptr<BlockPool>;
+
+/// Uninitialised tiles [groups, length, 16] on cache lines, in a block of `memory` if there is one. Groups lie
+/// an odd number of rows apart, or the same row of every group would compete for one place in the cache.
+inline FloatArray new_tiles(std::int64_t groups, std::int64_t length, const Memory& memory = nullptr) {
+  struct Owned {
+    std::int64_t floats;
+    AlignedArray<float> data;
+    Memory memory;
+  };
+  const std::int64_t stride = (length | 1) * kTile, floats = groups * stride;
+  auto owned = std::make_unique<Owned>(Owned{floats, nullptr, memory});
+  owned->data = memory ? memory->take(floats) : aligned_array<float>(floats);
+  float* const data = owned->data.get();
+  const py::capsule owner(owned.release(), [](void* p) {
+    const std::unique_ptr<Owned> last(static_cast<Owned*>(p));
+    if (last->memory) last->memory->leave(last->floats, std::move(last->data));
+  });
   const py::ssize_t size = sizeof(float);
   return FloatArray({groups, length, std::int64_t{kTile}}, {stride * size, kTile * size, size}, data, owner);
 }

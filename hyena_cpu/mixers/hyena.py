@@ -88,6 +88,7 @@ class Hyena:
             tails,
             ctx.offsets,
             self.config.order + 1,
+            memory=ctx.memory,
             threads=ctx.threads,
         )
         if states is not None and tails is not None and ctx.keep:
