@@ -43,6 +43,18 @@ inline vec<L> gelu_erf(vec<L> x) {
   return x * (x < vec<L>{} ? upper : 1.0f - upper);
 }
 
+/// log(1 + e^x) = max(x, 0) + log1p(e), e = e^-|x|, and log1p(e) = 2 artanh(e / (2 + e)) by the first
+/// eight terms of its series (relative error 1.4e-9); zero below -80.
+template <int L>
+inline vec<L> softplus(vec<L> x) {
+  const vec<L> e = exp<L>(x < vec<L>{} ? x : -x);
+  const vec<L> z = e / (2.0f + e), zz = z * z;
+  vec<L> p = splat<L>(1.0f / 15);
+  for (int n = 13; n >= 1; n -= 2) p = fma(p, zz, splat<L>(1.0f / static_cast<float>(n)));
+  const vec<L> y = fma(2.0f * z, p, x > vec<L>{} ? x : vec<L>{});
+  return x < splat<L>(-80.0f) ? vec<L>{} : y;
+}
+
 template <Activation A, int L>
 inline vec<L> activate(vec<L> x) {
   if constexpr (A == Activation::gelu_tanh) return gelu_tanh<L>(x);

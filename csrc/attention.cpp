@@ -130,22 +130,25 @@ void strip_block(const Head& head, const Span& span, const Strip& strip, std::in
                  float* scores) {
   const auto low = [&](std::int64_t r) { return std::max<std::int64_t>(span.low(strip.query + r) - base, 0); };
   const auto end = [&](std::int64_t r) { return std::min<std::int64_t>(span.end(strip.query + r) - base, kBlock); };
-  const std::int64_t last = strip.rows - 1;
-  if (low(0) >= end(last)) return;  // spans only move up
-  const std::int64_t from = low(0) / kTile * kTile, to = (end(last) + kTile - 1) / kTile * kTile;
-  kScore[last](strip.q, head, base, from, to, scores);
-  for (std::int64_t r = 0; r < strip.rows; r++)
-    if (low(r) < end(r))
-      soften(scores + r * kBlock, from, to, low(r), end(r), strip.peak[r], strip.total[r], strip.sum + r * head.width,
-             head.width);
-  // Slots that all queries see go through the tile; what a query sees before and after, alone.
-  const std::int64_t shared_low = low(last), shared_end = std::max(end(0), shared_low);
+  // Spans only move up, so the queries that see something of the block follow one another.
+  std::int64_t first = 0, last = strip.rows - 1;
+  while (first <= last && end(first) <= 0) first++;
+  while (first <= last && low(last) >= kBlock) last--;
+  if (first > last) return;
+  const std::int64_t from = low(first) / kTile * kTile, to = (end(last) + kTile - 1) / kTile * kTile;
+  kScore[strip.rows - 1](strip.q, head, base, from, to, scores);
+  for (std::int64_t r = first; r <= last; r++)
+    soften(scores + r * kBlock, from, to, low(r), end(r), strip.peak[r], strip.total[r], strip.sum + r * head.width,
+           head.width);
+  // Slots that all of them see go through the tile; what a query sees before and after, alone.
+  const std::int64_t shared_low = low(last), shared_end = std::max(end(first), shared_low);
   const auto alone = [&](std::int64_t r, std::int64_t j0, std::int64_t j1) {
     Weigh<1>::call(scores + r * kBlock, values, head.width, j0, j1, strip.sum + r * head.width);
   };
-  for (std::int64_t r = 0; r < strip.rows; r++) alone(r, low(r), std::min(end(r), shared_low));
-  kWeigh[last](scores, values, head.width, shared_low, shared_end, strip.sum);
-  for (std::int64_t r = 0; r < strip.rows; r++) alone(r, std::max(low(r), shared_end), end(r));
+  for (std::int64_t r = first; r <= last; r++) alone(r, low(r), std::min(end(r), shared_low));
+  kWeigh[last - first](scores + first * kBlock, values, head.width, shared_low, shared_end,
+                       strip.sum + first * head.width);
+  for (std::int64_t r = first; r <= last; r++) alone(r, std::max(low(r), shared_end), end(r));
 }
 
 /// Copies the values of slots [from, to) of the block at `base` to rows of whole vectors.

@@ -21,18 +21,22 @@ struct CacheOf {
 /// Writes k, v [n, H * hd] to slots at .. at + n.
 void kv_append(CacheOf<float> cache, ConstRows k, ConstRows v, std::int64_t at) noexcept;
 
-/// What query i sees: slots max(start, first + i - window + 1) .. first + i; window 0 is no window.
+/// What query i sees: slots max(start, own - window + 1) .. own, where own is the slot of the query
+/// itself: at[i], increasing, or first + i if there is no such list. Window 0 is no window.
 struct Span {
   std::int64_t first, start, window;
+  const std::int64_t* at = nullptr;
+  std::int64_t own(std::int64_t i) const { return at != nullptr ? at[i] : first + i; }
   std::int64_t low(std::int64_t i) const {
-    const std::int64_t edge = window > 0 ? first + i - window + 1 : start;
+    const std::int64_t edge = window > 0 ? own(i) - window + 1 : start;
     return edge > start ? edge : start;
   }
-  std::int64_t end(std::int64_t i) const { return first + i + 1; }
+  std::int64_t end(std::int64_t i) const { return own(i) + 1; }
 };
 
 /// y [n, H * hd] = softmax(q k^T / sqrt(hd)) v over the slots of `span`. A query's arithmetic
-/// depends on its slots alone, not on n. Throws std::bad_alloc before any work.
+/// depends on its slots alone, not on n, nor on the other queries. Throws std::bad_alloc before any
+/// work.
 void attend(ConstRows q, CacheOf<const float> cache, Span span, Rows y, int threads);
 
 }  // namespace hyena

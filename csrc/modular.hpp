@@ -22,8 +22,9 @@ namespace hyena {
 
 constexpr std::int64_t kLargestTransform = std::int64_t{1} << 31;
 
-/// Smallest supported size >= minimum; 0 if there is none. Sizes are 2^k, 3 * 2^k and 5 * 2^k,
-/// even, up to kLargestTransform.
+/// Smallest supported size >= minimum; 0 if there is none. Sizes are c 2^k with c = 1, 3 or 5, even, and
+/// with c = 9, 15 or 27 and k >= 6, up to kLargestTransform: each at most 1.25 times, and from 576 on 1.125
+/// times the one before it.
 std::int64_t transform_size(std::int64_t minimum);
 
 /// The moduli of one size, level by level. Node b of a level with root exp(i theta) has the children

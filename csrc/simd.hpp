@@ -1,4 +1,4 @@
-// Functions of vectors: extremes, reductions and e^x.
+// Functions of vectors: extremes, reductions, e^x and what decays by it.
 #pragma once
 
 #include "vec.hpp"
@@ -34,28 +34,60 @@ inline float max_lane(vec<L> v) {
   }
 }
 
+/// e^x = scale (1 + p r): what `exp` and `Power` are made of. Cody-Waite reduction by ln 2 in two
+/// parts, then 1 + r + r^2 q(r) on [-ln2/2, ln2/2] with q the minimax polynomial of degree 4 (relative
+/// error 3.1e-9). Arguments outside [-87, 88] are clamped to that range, NaN passes.
+template <int L>
+struct ExpParts {
+  vec<L> p, r, scale;
+  explicit ExpParts(vec<L> x) {
+    const float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer
+    // Written so that NaN fails both comparisons and passes through the arithmetic.
+    x = x < splat<L>(-87.0f) ? splat<L>(-87.0f) : x;
+    x = x > splat<L>(88.0f) ? splat<L>(88.0f) : x;
+    const vec<L> shifted = fma(x, splat<L>(1.44269504f), splat<L>(kMagic));
+    const vec<L> n = shifted - kMagic;
+    r = fma(n, splat<L>(-0.693359375f), x);
+    r = fma(n, splat<L>(2.12194440e-4f), r);
+    p = splat<L>(0.00138145406f);
+    p = fma(p, r, splat<L>(0.00836874545f));
+    p = fma(p, r, splat<L>(0.0416683890f));
+    p = fma(p, r, splat<L>(0.166665211f));
+    p = fma(p, r, splat<L>(0.49999994f));
+    p = fma(p, r, splat<L>(1.0f));
+    scale = (vec<L>)(((ivec<L>)shifted - (std::int32_t)0x4B400000 + 127) << 23);
+  }
+};
+
 /// e^x within 2 ulp for x in [-87, 88]; arguments outside are clamped to that range, NaN passes.
-/// Cody-Waite reduction by ln 2 in two parts, then 1 + r + r^2 q(r) on [-ln2/2, ln2/2] with q the
-/// minimax polynomial of degree 4 (relative error 3.1e-9). exp(0) is exactly 1.
+/// exp(0) is exactly 1.
 template <int L>
 inline vec<L> exp(vec<L> x) {
-  const float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer
-  // Written so that NaN fails both comparisons and passes through the arithmetic.
-  x = x < splat<L>(-87.0f) ? splat<L>(-87.0f) : x;
-  x = x > splat<L>(88.0f) ? splat<L>(88.0f) : x;
-  const vec<L> shifted = fma(x, splat<L>(1.44269504f), splat<L>(kMagic));
-  const vec<L> n = shifted - kMagic;
-  vec<L> r = fma(n, splat<L>(-0.693359375f), x);
-  r = fma(n, splat<L>(2.12194440e-4f), r);
-  vec<L> p = splat<L>(0.00138145406f);
-  p = fma(p, r, splat<L>(0.00836874545f));
-  p = fma(p, r, splat<L>(0.0416683890f));
-  p = fma(p, r, splat<L>(0.166665211f));
-  p = fma(p, r, splat<L>(0.49999994f));
-  p = fma(p, r, splat<L>(1.0f));
-  p = fma(p, r, splat<L>(1.0f));
-  const ivec<L> exponent = ((ivec<L>)shifted - (std::int32_t)0x4B400000 + 127) << 23;
-  return p * (vec<L>)exponent;
+  const ExpParts<L> e(x);
+  return fma(e.p, e.r, splat<L>(1.0f)) * e.scale;
+}
+
+/// e^x for x <= 0 as a factor, zero below -80. A factor near 1 is never rounded by itself: a state
+/// that is multiplied by it thousands of times would show that error as many times.
+template <int L>
+class Decay {
+ public:
+  explicit Decay(vec<L> x) {
+    const ExpParts<L> e(x);
+    less_ = e.p * e.r;
+    scale_ = x < splat<L>(-80.0f) ? vec<L>{} : e.scale;
+  }
+  vec<L> times(vec<L> s) const { return fma(less_, s, s) * scale_; }
+
+ private:
+  vec<L> less_, scale_;  // e^x = scale (1 + less)
+};
+
+/// x, or zero where |x| is below 1e-30: a sum that decays never gets to the subnormal numbers, on which
+/// processors are many times slower.
+template <int L>
+inline vec<L> settle(vec<L> x) {
+  return ((x < splat<L>(1e-30f)) & (x > splat<L>(-1e-30f))) ? vec<L>{} : x;
 }
 
 }  // namespace hyena

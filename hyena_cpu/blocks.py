@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 from . import kernels
 from .config import LayerConfig, MlpConfig, ModelConfig
 from .context import Context
-from .linear import Linear
+from .linear import LayerTensors, Linear
 from .mixers import build_mixer
 from .norm import Norm
 from .online_taps import Convolutions
 
 Floats = NDArray[np.float32]
-Tensors = Mapping[str, Floats]
 _ROWS = 256  # rows that are normalised at a time where they need not be in memory as a whole
 
 
 class Mlp:
     """down(act(up norm(x))), or the gated form."""
 
-    def __init__(self, config: MlpConfig, model: ModelConfig, tensors: Tensors) -> None:
+    def __init__(self, config: MlpConfig, model: ModelConfig, tensors: LayerTensors) -> None:
         self.config = config
         self.norm = Norm(model.norm, tensors, "norm2")
         self.up = Linear.from_tensors(tensors, "mlp.up")
@@ -47,7 +46,7 @@ class Mlp:
 class IdentityMlp:
     """norm(x) itself."""
 
-    def __init__(self, model: ModelConfig, tensors: Tensors) -> None:
+    def __init__(self, model: ModelConfig, tensors: LayerTensors) -> None:
         self.norm = Norm(model.norm, tensors, "norm2")
 
     def add_to(self, x: Floats, threads: int) -> None:
@@ -61,13 +60,15 @@ class Block:
     """One layer of the residual stream."""
 
     def __init__(
-        self, config: LayerConfig, model: ModelConfig, tensors: Tensors, convolutions: Convolutions
+        self,
+        config: LayerConfig,
+        model: ModelConfig,
+        tensors: LayerTensors,
+        convolutions: Convolutions,
     ) -> None:
         self.config = config
         self.norm1 = Norm(model.norm, tensors, "norm1")
-        self.mixer = build_mixer(
-            config.mixer, _under(tensors, "mixer."), model.d_model, convolutions
-        )
+        self.mixer = build_mixer(config.mixer, tensors.under("mixer."), model.d_model, convolutions)
         self.mlp: Mlp | IdentityMlp | None = None
         if config.mlp is not None and config.mlp.kind == "identity":
             self.mlp = IdentityMlp(model, tensors)
@@ -79,11 +80,3 @@ class Block:
         self.mixer.extend(states, x, self.norm1, ctx)
         if self.mlp is not None:
             self.mlp.add_to(x, ctx.threads)
-
-
-def _under(tensors: Tensors, prefix: str) -> dict[str, Floats]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }

@@ -13,6 +13,17 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from . import config_selection
+from .config_recurrent import (
+    BasedConfig,
+    MambaConfig,
+    RecurrentConfig,
+    RetNetConfig,
+    RwkvChannelConfig,
+    RwkvTimeConfig,
+    check_recurrent,
+)
+from .config_selection import AutocorrelationConfig, SelectionConfig
 from .errors import ModelError
 
 FORMAT_VERSION = 1
@@ -121,7 +132,20 @@ class BaseConvConfig:
     activation: bool = False
 
 
-MixerConfig = HyenaConfig | AttentionConfig | LongConvConfig | H3ConvConfig | BaseConvConfig
+MixerConfig = (
+    HyenaConfig
+    | AttentionConfig
+    | LongConvConfig
+    | H3ConvConfig
+    | BaseConvConfig
+    | BasedConfig
+    | RetNetConfig
+    | RwkvTimeConfig
+    | RwkvChannelConfig
+    | MambaConfig
+    | SelectionConfig
+    | AutocorrelationConfig
+)
 
 
 @dataclass(frozen=True)
@@ -250,6 +274,9 @@ def check(config: ModelConfig, where: str = "config.json") -> None:
 
 
 def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
+    if isinstance(mixer, SelectionConfig | AutocorrelationConfig):
+        config_selection.check(mixer, config.d_model, where)
+        return
     if isinstance(mixer, AttentionConfig):
         if mixer.heads < 1 or config.d_model % mixer.heads:
             raise ModelError(
@@ -264,6 +291,9 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
         return
     if isinstance(mixer, BaseConvConfig):
         _check_base_conv(mixer, where)
+        return
+    if isinstance(mixer, RecurrentConfig):
+        check_recurrent(mixer, config.d_model, where)
         return
     if isinstance(mixer, HyenaConfig):
         if mixer.order < 1:

@@ -25,6 +25,14 @@ from .config import (
     ModelConfig,
     check,
 )
+from .config_recurrent import (
+    BasedConfig,
+    MambaConfig,
+    RetNetConfig,
+    RwkvChannelConfig,
+    RwkvTimeConfig,
+)
+from .config_selection import AutocorrelationConfig, SelectionConfig
 from .errors import ModelError
 
 MAX_BYTES = 16 << 20  # no configuration or index comes near; larger is an attack or a mistake
@@ -92,6 +100,13 @@ _MIXERS: dict[str, type] = {
     "long_conv": LongConvConfig,
     "h3_conv": H3ConvConfig,
     "base_conv": BaseConvConfig,
+    "based": BasedConfig,
+    "retnet": RetNetConfig,
+    "rwkv_time": RwkvTimeConfig,
+    "rwkv_channel": RwkvChannelConfig,
+    "mamba": MambaConfig,
+    "selection": SelectionConfig,
+    "autocorrelation": AutocorrelationConfig,
 }
 
 

@@ -156,8 +156,12 @@ def filter_block(
 ) -> _F: ...
 
 # dense layers
+class Memory: ...
+
+def multiplies_pairs() -> bool: ...
+
 class PackedLinear:
-    def __init__(self, weight: _F) -> None: ...
+    def __init__(self, weight: _F, dtype: str = "float32") -> None: ...
     @property
     def out_features(self) -> int: ...
     @property
@@ -201,6 +205,7 @@ def project_conv(
     offsets: _I,
     parts: int,
     *,
+    memory: Memory | None = None,
     threads: int = 1,
 ) -> tuple[_F, _F]: ...
 def add_tiles(
@@ -218,6 +223,36 @@ def add_mlp(
     threads: int = 1,
 ) -> None: ...
 
+# recurrences
+def linear_scan(
+    q: _F,
+    k: _F,
+    v: _F,
+    state: _F,
+    decay: _F | None = None,
+    out: _F | None = None,
+    *,
+    position: int = 0,
+    taylor: bool = False,
+    eps: float | None = None,
+    threads: int = 1,
+) -> _F: ...
+def wkv_scan(
+    k: _F, v: _F, w: _F, u: _F, state: _F, out: _F | None = None, *, threads: int = 1
+) -> _F: ...
+def selective_scan(
+    x: _F,
+    dt: _F,
+    b: _F,
+    c: _F,
+    rates: _F,
+    skip: _F,
+    state: _F,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
+
 # attention
 def rotary(
     x: _F, positions: NDArray[np.int64], heads: int, base: float, *, threads: int = 1
@@ -234,3 +269,15 @@ def attend(
     *,
     threads: int = 1,
 ) -> _F: ...
+def attend_at(
+    q: _F,
+    at: _I,
+    keys: _F,
+    values: _F,
+    start: int = 0,
+    window: int = 0,
+    out: _F | None = None,
+    *,
+    threads: int = 1,
+) -> _F: ...
+def lag_products(rows: _F, first: int, reach: int, *, threads: int = 1) -> _F: ...

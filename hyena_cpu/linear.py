@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,24 +11,44 @@ from numpy.typing import NDArray
 from . import kernels
 
 Floats = NDArray[np.float32]
+Dtype = Literal["float32", "bfloat16"]
+
+
+class LayerTensors(dict[str, Floats]):
+    """Tensors of a layer by name, and the numbers that its dense layers multiply."""
+
+    def __init__(self, tensors: Mapping[str, Floats], dtype: Dtype) -> None:
+        super().__init__(tensors)
+        self.dtype: Dtype = dtype
+
+    def under(self, prefix: str) -> LayerTensors:
+        """Those whose names begin with a prefix, without it."""
+        found = {n.removeprefix(prefix): t for n, t in self.items() if n.startswith(prefix)}
+        return LayerTensors(found, self.dtype)
 
 
 class Linear:
-    """y = act(x W^T + b) with weight [N, K] and optional bias [N]."""
+    """y = act(x W^T + b) with weight [N, K] and optional bias [N].
 
-    def __init__(self, weight: Floats, bias: Floats | None) -> None:
-        self.packed = kernels.PackedLinear(weight)
+    bfloat16: x and W are rounded to it as they are multiplied; sums, b and y stay float32.
+    """
+
+    def __init__(self, weight: Floats, bias: Floats | None, dtype: Dtype = "float32") -> None:
+        self.packed = kernels.PackedLinear(weight, dtype)
         self.bias = bias
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Floats], name: str) -> Linear:
-        """From `<name>.weight` and, where present, `<name>.bias`."""
-        return cls(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
+        """From `<name>.weight` and, where present, `<name>.bias`; float32 unless they say more."""
+        dtype = tensors.dtype if isinstance(tensors, LayerTensors) else "float32"
+        return cls(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), dtype)
 
-    def __call__(self, x: Floats, threads: int, activation: str = "none") -> Floats:
-        """x [T, K] -> [T, N]."""
+    def __call__(
+        self, x: Floats, threads: int, activation: str = "none", out: Floats | None = None
+    ) -> Floats:
+        """x [T, K] -> [T, N], written to `out` where that is given."""
         return kernels.linear(
-            x, self.packed, bias=self.bias, activation=activation, threads=threads
+            x, self.packed, bias=self.bias, activation=activation, out=out, threads=threads
         )
 
     def add_to(self, residual: Floats, x: Floats, threads: int) -> None:

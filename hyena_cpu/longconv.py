@@ -124,7 +124,9 @@ class LongConv(Closing):
             size = kernels.conv_plan(T, 0, self.length)
             if size == 0 or self.channels >= _SIDE_BY_SIDE:
                 return size
-            return kernels.transform_size(-(-size // 512) * 512)  # what row_spectrum takes
+            while size % 512:  # what row_spectrum takes
+                size = kernels.transform_size(size + 1)
+            return size
         except ValueError as error:
             raise InputError(f"longconv: x has {T} tokens: {error}") from error
 

@@ -7,6 +7,7 @@ Shapes: T tokens, D width, V = logits_width rows of the head.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,7 +20,7 @@ from .config import ModelConfig
 from .context import context
 from .errors import InputError, LimitError, ModelError
 from .ids import token_ids
-from .linear import Linear
+from .linear import Dtype, LayerTensors, Linear
 from .norm import Norm
 from .online_taps import Convolutions
 from .state import State
@@ -46,6 +47,7 @@ class Network:
         threads: int,
         max_memory: int | None = None,
         compat: Iterable[str] = (),
+        dtype: Dtype = "float32",
         on_progress: Progress | None = None,
     ) -> None:
         config, tensors = weights.config, weights.tensors
@@ -53,7 +55,11 @@ class Network:
         self.folder = weights.folder
         self.generation = weights.generation
         self.notes = weights.notes
-        self.fingerprint = weights.fingerprint
+        if dtype not in typing.get_args(Dtype):
+            raise InputError(f"dtype {dtype!r} is not known; known: float32, bfloat16")
+        self.dtype: Dtype = dtype
+        # States of rounded weights are those of another model.
+        self.fingerprint = weights.fingerprint + ("" if dtype == "float32" else f"-{dtype}")
         self.threads = threads
         self.max_memory = max_memory
         self.on_progress = on_progress
@@ -64,10 +70,11 @@ class Network:
         self.num_parameters = weights.num_parameters
         budget = SPECTRA_BUDGET if max_memory is None else min(SPECTRA_BUDGET, max_memory // 4)
         self.convolutions = Convolutions(budget, config.max_length)
+        layers = LayerTensors(tensors, dtype)
         self._embedding = tensors["embedding.weight"]
         self._positions = tensors.get("positions.weight")
         self.blocks = [
-            Block(layer, config, _layer_tensors(tensors, i), self.convolutions)
+            Block(layer, config, layers.under(f"layers.{i}."), self.convolutions)
             for i, layer in enumerate(config.layers)
         ]
         self._norm = Norm(config.norm, tensors, "norm")
@@ -103,7 +110,9 @@ class Network:
     @property
     def numerics(self) -> dict[str, Any]:
         """How numbers are computed. Two runs with the same dtype and isa agree to the bit."""
-        return {"dtype": "float32", "isa": kernels.build, "threads": self.threads}
+        own = self.dtype == "bfloat16" and kernels.multiplies_pairs()
+        isa = kernels.build + ("+bf16" if own else "")
+        return {"dtype": self.dtype, "isa": isa, "threads": self.threads}
 
     @property
     def causal(self) -> bool:
@@ -197,8 +206,3 @@ def log_softmax(logits: Floats) -> NDArray[np.float64]:
     wide -= wide.max(axis=1, keepdims=True)
     wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
     return wide
-
-
-def _layer_tensors(tensors: dict[str, Floats], layer: int) -> dict[str, Floats]:
-    prefix = f"layers.{layer}."
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow
     import ray.data
 
+    from .linear import Dtype
     from .model import Model
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class Score:
         model: str | Path = "tiny-dna",
         *,
         threads: int | None = None,
+        dtype: Dtype | None = None,
         max_memory: int | None = None,
         per_position: bool = False,
         strand: Any = "fwd",
@@ -99,7 +101,7 @@ class Score:
         rna: Any = "convert",
         **setup: Any,
     ) -> None:
-        self._model = load(model, threads=threads, max_memory=max_memory)
+        self._model = load(model, threads=threads, dtype=dtype, max_memory=max_memory)
         self._setup = Setup(**setup)
         check_setup(self._model, self._setup)
         self._policy = DnaPolicy(case, ambiguous or _ambiguous(self._model), rna)
@@ -132,7 +134,7 @@ class Embed:
     """Rows of `hyena-cpu embed`, as its parquet files have them, for batches of records.
 
     Args:
-        model, threads, max_memory, case, ambiguous, rna: as for `Score`.
+        model, threads, dtype, max_memory, case, ambiguous, rna: as for `Score`.
         layer: as of `Model.hidden`.
         pool: mean, last, or None for a row per position.
         strand, special: as on the command line.
@@ -143,6 +145,7 @@ class Embed:
         model: str | Path = "tiny-dna",
         *,
         threads: int | None = None,
+        dtype: Dtype | None = None,
         max_memory: int | None = None,
         layer: int = -1,
         pool: Pool | None = "mean",
@@ -152,7 +155,7 @@ class Embed:
         ambiguous: Any = None,
         rna: Any = "convert",
     ) -> None:
-        self._model = load(model, threads=threads, max_memory=max_memory)
+        self._model = load(model, threads=threads, dtype=dtype, max_memory=max_memory)
         check(self._model, layer, pool)
         policy = DnaPolicy(case, ambiguous or _ambiguous(self._model), rna)
         self._letters = policy, strand, special

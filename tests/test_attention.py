@@ -208,6 +208,42 @@ def test_scores_depend_on_distance_alone(kernels: ModuleType, rng: np.random.Gen
     np.testing.assert_allclose(dots, dots[0], atol=64 * EPS)
 
 
+@pytest.mark.parametrize("hd", [5, 16, 64])
+@pytest.mark.parametrize("window", [0, 1, 17, 200])
+def test_chosen_queries_get_the_bits_of_all_queries(
+    kernels: ModuleType, rng: np.random.Generator, hd: int, window: int
+) -> None:
+    keys, values = filled_cache(kernels, rng, 2, 700, hd)
+    q = rng.standard_normal((700, 2 * hd), np.float32)
+    whole = kernels.attend(q, keys, values, 0, 0, window)
+    choices = [[0], [699], [5, 6], [0, 127, 128, 699], range(0, 700, 3), range(100, 150)]
+    choices += [np.flatnonzero(rng.random(700) < p) for p in (0.02, 0.1, 0.5, 0.95, 1)]
+    for at in (np.array(choice, np.int64) for choice in choices):
+        for threads in (1, 2, 3):
+            got = kernels.attend_at(q[at], at, keys, values, 0, window, threads=threads)
+            np.testing.assert_array_equal(got, whole[at])
+    at = np.array([20, 300, 301, 650])
+    want = attention.attend_at(q[at], at, keys, values, 20, window)
+    assert rel_l2(kernels.attend_at(q[at], at, keys, values, 20, window), want) < 8 * EPS
+    none = kernels.attend_at(q[:0], np.zeros(0, np.int64), keys, values)
+    assert none.shape == (0, 2 * hd)
+
+
+def test_chosen_queries_do_not_feel_what_they_do_not_see(
+    kernels: ModuleType, rng: np.random.Generator
+) -> None:
+    keys, values = filled_cache(kernels, rng, 2, 300, 16, spare=40)
+    q = rng.standard_normal((3, 32), np.float32)
+    at = np.array([10, 150, 290])
+    clean = kernels.attend_at(q, at, keys, values)
+    bad = np.full((1, 32), np.inf, np.float32)
+    kernels.kv_append(keys, values, bad, bad, 151)
+    got = kernels.attend_at(q, at, keys, values)
+    np.testing.assert_array_equal(got[:2], clean[:2])
+    assert np.isnan(got[2]).all()
+    assert not np.isnan(clean).any()
+
+
 def test_errors(kernels: ModuleType) -> None:
     keys, values = empty_cache(2, 32, 4)
     x = np.ones((3, 8), np.float32)
@@ -223,6 +259,17 @@ def test_errors(kernels: ModuleType) -> None:
         kernels.attend(x, keys, values, 4, 5)
     with pytest.raises(ValueError, match="window is -1"):
         kernels.attend(x, keys, values, 4, 0, -1)
+    at = np.array([3, 4, 4])
+    with pytest.raises(ValueError, match="attend_at: at does not increase: 4 follows 4"):
+        kernels.attend_at(x, at, keys, values)
+    with pytest.raises(ValueError, match=r"at has shape \[2\] but needs contiguous \[3\]"):
+        kernels.attend_at(x, at[:2], keys, values)
+    with pytest.raises(ValueError, match=r"attend_at: slots 32 \.\. 33 do not fit a cache of 32"):
+        kernels.attend_at(x[:1], np.array([32]), keys, values)
+    with pytest.raises(ValueError, match="start is 4 but needs to be in 0"):
+        kernels.attend_at(x[:2], at[:2], keys, values, 4)
+    with pytest.raises(TypeError):
+        kernels.attend_at(x, np.arange(3.0), keys, values)
     with pytest.raises(ValueError, match=r"kv_append: slots -1 \.\. 2 do not"):
         kernels.kv_append(keys, values, x, x, -1)
     with pytest.raises(ValueError, match=r"kv_append: v has shape \[2, 8\] but needs \[3, 8\]"):

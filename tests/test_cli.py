@@ -125,7 +125,7 @@ def test_help_loads_no_heavy_module() -> None:
         (["generate", "a", "--json", "--format", "text"], "exclude each other"),
         (["generate", "a", "--json", "--stream"], "--stream acts on text"),
         (["generate", "a", "-q", "-v"], "exclude each other"),
-        (["generate", "a", "--dtype", "int8"], "unrecognized arguments"),
+        (["generate", "a", "--dtype", "int8"], "argument --dtype: invalid choice: 'int8'"),
         (["score", "--fasta", "a", "-f", "b"], "2 were given"),
         (["convert", "a"], "required: DESTINATION"),
     ],

@@ -93,7 +93,7 @@ def test_eps_and_other_required_keys_have_no_default() -> None:
         ("norm", [], "norm: must be an object"),
         ("layers", [], "layers is empty"),
         ("layers", {}, "layers: must be a list"),
-        ("layers.0.mixer.kind", "mamba", "kind is 'mamba'; known: hyena, attention"),
+        ("layers.0.mixer.kind", "lstm", "kind is 'lstm'; known: hyena, attention"),
         ("layers.0.mixer.kind", [], r"kind is \[\]"),
         ("layers.0.mixer", None, "kind is None"),
         ("layers.0.mixer.order", 0, "order is 0, must be at least 1"),

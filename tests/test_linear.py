@@ -168,3 +168,45 @@ def test_errors(kernels: ModuleType) -> None:
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="not writeable"):
         kernels.linear(x, packed, out=frozen)
+
+
+def test_rounding_to_bfloat16_in_the_reference() -> None:
+    eps = 2.0**-8
+    values = [1 + eps, 1 + 3 * eps, 1 + 1.01 * eps, -0.75, 0.0, 3.0e38]
+    want = [1.0, 1 + 4 * eps, 1 + 2 * eps, -0.75, 0.0, 226 * 2.0**120]
+    np.testing.assert_array_equal(dense.bfloat16(values), want)
+
+
+@pytest.mark.parametrize(("K", "N"), [(1, 1), (2, 33), (7, 40), (257, 65), (1023, 31), (1024, 64)])
+def test_bfloat16_products_are_those_of_rounded_numbers(
+    kernels: ModuleType, rng: np.random.Generator, K: int, N: int
+) -> None:
+    W, x = normal(rng, N, K), normal(rng, 300, K)
+    packed = kernels.PackedLinear(W, "bfloat16")
+    assert packed.nbytes < kernels.PackedLinear(W).nbytes or K == 1
+    a, b = (dense.bfloat16(values).astype(np.float32) for values in (x, W))
+    want = dense.linear(a, b)
+    for T in (1, 2, 3, 5, 12, 131, 300):
+        got = kernels.linear(x[:T], packed, threads=2)
+        assert np.all(np.abs(got - want[:T]) <= bound(a[:T], b)), T
+
+
+@over_threads
+def test_bfloat16_rows_do_not_depend_on_neighbours_or_threads(
+    kernels: ModuleType, rng: np.random.Generator, threads: int
+) -> None:
+    W, x, bias = normal(rng, 517, 601), normal(rng, 290, 601), normal(rng, 517)
+    packed = kernels.PackedLinear(W, "bfloat16")
+    whole = kernels.linear(x, packed, bias, "silu", threads=threads)
+    for rows in (slice(0, 1), slice(5, 7), slice(100, 232), slice(289, 290)):
+        np.testing.assert_array_equal(kernels.linear(x[rows], packed, bias, "silu"), whole[rows])
+
+
+def test_bfloat16_keeps_what_is_not_finite(kernels: ModuleType) -> None:
+    one = kernels.PackedLinear(np.ones((1, 2), np.float32), "bfloat16")
+    x = np.array([[np.nan, 0], [np.inf, 0], [-np.inf, 0], [3.4e38, 0]], np.float32)
+    np.testing.assert_array_equal(
+        kernels.linear(x, one)[:, 0], np.array([np.nan, np.inf, -np.inf, np.inf], np.float32)
+    )
+    with pytest.raises(ValueError, match="dtype is 'float16' but needs to be float32 or bfloat16"):
+        kernels.PackedLinear(np.ones((1, 2), np.float32), "float16")

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from hyena_cpu import kernels as chosen
 from hyena_cpu.reference import conv as reference
 
-SIZES = sorted({odd << k for odd in (1, 3, 5) for k in range(1, 18) if odd << k <= 1 << 17})
+SMALL = {odd << k for odd in (1, 3, 5) for k in range(1, 18)}
+LARGE = {odd << k for odd in (9, 15, 27) for k in range(6, 18)}
+SIZES = sorted(size for size in SMALL | LARGE if size <= 1 << 17)
 
 
 @given(st.integers(1, 2**31))
@@ -25,11 +27,12 @@ def test_sizes_are_even_and_close(kernels: ModuleType) -> None:
     sizes = [kernels.transform_size(n) for n in range(1, 5000)]
     assert all(size % 2 == 0 for size in sizes)
     assert max(size / n for n, size in enumerate(sizes, 1) if n > 8) < 1.3334
+    assert max(size / n for n, size in enumerate(sizes, 1) if n > 4096) < 1.126
 
 
 @pytest.mark.parametrize(
     ("minimum", "size"),
-    [(2**24 + 1, 5 * 2**22), (2**26, 2**26), (2**27 - 1, 2**27), (2**31, 2**31)],
+    [(2**24 + 1, 9 * 2**21), (2**26, 2**26), (2**27 - 1, 2**27), (2**31, 2**31)],
 )
 def test_large_sizes_are_exact(kernels: ModuleType, minimum: int, size: int) -> None:
     assert kernels.transform_size(minimum) == size

@@ -30,6 +30,8 @@ MODELS = (
     "hyena",
     "hyena_w10_emb5",
     "sliding_window",
+    "based_taylor",
+    "hybrid_baseconv_based",
 )
 LEAKS = {"baseconv_short_explicit"}  # sequences below l_max let the original see the future
 

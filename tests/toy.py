@@ -23,8 +23,18 @@ from hyena_cpu.config import (
     SpecialTokens,
     TokenizerConfig,
 )
+from hyena_cpu.config_recurrent import (
+    BasedConfig,
+    MambaConfig,
+    RecurrentConfig,
+    RetNetConfig,
+    RwkvChannelConfig,
+    RwkvTimeConfig,
+)
+from hyena_cpu.config_selection import TOPS, AutocorrelationConfig, SelectionConfig
 from hyena_cpu.model import Model
 from hyena_cpu.weights import Weights, save_folder
+from hyena_cpu.weights.recurrent import recurrent_shapes
 
 VOCAB = 29
 WIDTH = 20  # not a multiple of the tile, so that missing lanes are exercised
@@ -91,6 +101,40 @@ CAUSAL: dict[str, ModelConfig] = {
         layer(BaseConvConfig(EXPLICIT)),
     ),
     "blocked_attention": _model(layer(AttentionConfig(heads=2, window=50, blocked=True), IDENTITY)),
+    "based": _model(layer(BasedConfig(2, 4), None), layer(BasedConfig(1, 8))),
+    "retnet": _model(
+        layer(RetNetConfig(2, 24, 1e-5)), layer(RetNetConfig(5, 40, 1e-5), SWIGLU), norm="rmsnorm"
+    ),
+    "rwkv": _model(
+        layer(RwkvTimeConfig(), None),
+        layer(RwkvChannelConfig(48), None),
+        layer(RwkvTimeConfig(), None),
+        layer(RwkvChannelConfig(40), None),
+    ),
+    "mamba": _model(
+        layer(MambaConfig(2 * WIDTH, rank=2), None),
+        layer(MambaConfig(21, rank=1, state=5, conv_taps=1, conv_bias=False, bias=True), None),
+        norm="rmsnorm",
+    ),
+    "recurrent_hybrid": _model(
+        layer(MambaConfig(32, rank=2, state=4), None),
+        layer(HyenaConfig(SINE_WINDOW, short_bias=False)),
+        layer(ROPE),
+        layer(BasedConfig(4, 3), SWIGLU),
+    ),
+    # Choices by learned scores and by sums stand first, where no rounding can turn them.
+    "selection": _model(
+        layer(SelectionConfig(heads=2, choose="running_top", count=20)),
+        layer(HyenaConfig(EXPLICIT)),
+        layer(SelectionConfig(heads=4, choose="bigram_seen", bias=False), None),
+        layer(SelectionConfig(heads=1, choose="random", share=0.4, seed=7), None),
+    ),
+    "input_lags": _model(
+        layer(AutocorrelationConfig(top_k=3, lags="running", max_lag=24)),
+        layer(HyenaConfig(EXPLICIT)),
+        layer(AutocorrelationConfig(top_k=2, lags="repeats", max_lag=60), None),
+        layer(SelectionConfig(heads=2, choose="token_seen"), None),
+    ),
 }
 BIDIRECTIONAL = _model(layer(HyenaConfig(IMPLICIT, bidirectional=True)))
 
@@ -152,6 +196,15 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
         tensors[f"{prefix}.times"] = np.linspace(0, 1, f.taps).astype(np.float32)
         tensors[f"{prefix}.deltas"] = np.linspace(-3, -15, channels).astype(np.float32)
 
+    def recurrent(prefix: str, m: RecurrentConfig) -> None:
+        # What is about 1, or drawn from a range, in trained models.
+        special = {"A_log": (0.5, 1.0), "skip": (1.0, 0.5), "time_decay": (-2.0, 1.5)}
+        special |= {"dt_proj.bias": (-2.0, 1.5), "time_first": (0.0, 1.0)}
+        special |= {f"mix_{name}": (0.5, 0.3) for name in "kvr"}
+        for name, shape in recurrent_shapes(m, config.d_model).items():
+            mean, scale = special.get(name, (0.0, shape[-1] ** -0.5 if len(shape) > 1 else 0.1))
+            normal(f"{prefix}.{name}", *shape, scale=scale, mean=mean)
+
     def mixer(prefix: str, m: MixerConfig) -> None:
         width = config.d_model
         if isinstance(m, AttentionConfig):
@@ -179,7 +232,17 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
             else:
                 normal(f"{prefix}.short_conv.weight", width, m.short_taps, scale=m.short_taps**-0.5)
                 normal(f"{prefix}.short_conv.bias", width, scale=0.1)
-        else:
+        elif isinstance(m, RecurrentConfig):
+            recurrent(prefix, m)
+        elif isinstance(m, SelectionConfig):
+            linear(f"{prefix}.qkv", 3 * width, width, m.bias)
+            linear(f"{prefix}.out_proj", width, width, True)
+            if m.choose in TOPS:
+                sma = m.choose == "sma_top"
+                linear(f"{prefix}.score", 1 + sma, width, m.choose != "sigmoid_top")
+                if sma:
+                    normal(f"{prefix}.score.temperature", 1, scale=0.1, mean=1.0)
+        elif isinstance(m, H3ConvConfig):
             for name in "qkv":
                 linear(f"{prefix}.{name}_proj", width, width, True)
             linear(f"{prefix}.out_proj", width, width, True)

@@ -13,3 +13,4 @@ void bind_tokenwise(py::module_& m);
 void bind_attention(py::module_& m);
 void bind_filter(py::module_& m);
 void bind_online(py::module_& m);
+void bind_scan(py::module_& m);

@@ -1,8 +1,9 @@
-// Attention over a cache, and rotary positions.
+// Attention over a cache, rotary positions, and inner products with earlier rows.
 #include <pybind11/stl.h>
 
 #include "attention.hpp"
 #include "bind/rows.hpp"
+#include "lagproducts.hpp"
 #include "rotary.hpp"
 
 namespace hyena {
@@ -35,21 +36,50 @@ void kv_append_call(FloatArray keys, FloatArray values, const FloatArray& k, con
   kv_append(target, new_k, new_v, at);
 }
 
+void require_window(const std::string& op, std::int64_t start, std::int64_t first, std::int64_t window) {
+  if (start < 0 || start > first)
+    reject(op, "start is " + std::to_string(start) + " but needs to be in 0 .. first = " + std::to_string(first));
+  if (window < 0) reject(op, "window is " + std::to_string(window) + " but needs to be at least 0");
+}
+
 FloatArray attend_call(const FloatArray& q, const FloatArray& keys, const FloatArray& values, std::int64_t first,
                        std::int64_t start, std::int64_t window, MaybeArray out, int threads) {
   const std::string op = "attend";
   const auto cache = cache_of(op, keys, values);
   const ConstRows in = rows(op, "q", q, -1, cache.heads * cache.width);
   require_room(op, first, in.rows, cache.slots);
-  if (start < 0 || start > first)
-    reject(op, "start is " + std::to_string(start) + " but needs to be in 0 .. first = " + std::to_string(first));
-  if (window < 0) reject(op, "window is " + std::to_string(window) + " but needs to be at least 0");
+  require_window(op, start, first, window);
   FloatArray result = output(out, in.rows, in.cols);
   const Rows y = writable_rows(op, "out", result, in.rows, in.cols);
   thread_count(op, threads);
   {
     const py::gil_scoped_release release;
     attend(in, cache, {first, start, window}, y, threads);
+  }
+  return result;
+}
+
+FloatArray attend_at_call(const FloatArray& q, const Positions& at, const FloatArray& keys, const FloatArray& values,
+                          std::int64_t start, std::int64_t window, MaybeArray out, int threads) {
+  const std::string op = "attend_at";
+  const auto cache = cache_of(op, keys, values);
+  const ConstRows in = rows(op, "q", q, -1, cache.heads * cache.width);
+  if (at.ndim() != 1 || at.shape(0) != in.rows || !(at.flags() & py::array::c_style))
+    reject(op, "at has shape " + shape_text(at) + " but needs contiguous [" + std::to_string(in.rows) + "]");
+  const std::int64_t* slots = at.data();
+  for (std::int64_t i = 0; i < in.rows; i++) {
+    require_room(op, slots[i], 1, cache.slots);
+    if (i > 0 && slots[i] <= slots[i - 1])
+      reject(op, "at does not increase: " + std::to_string(slots[i]) + " follows " + std::to_string(slots[i - 1]));
+  }
+  const std::int64_t first = in.rows > 0 ? slots[0] : cache.slots;
+  require_window(op, start, first, window);
+  FloatArray result = output(out, in.rows, in.cols);
+  const Rows y = writable_rows(op, "out", result, in.rows, in.cols);
+  thread_count(op, threads);
+  {
+    const py::gil_scoped_release release;
+    attend(in, cache, {first, start, window, slots}, y, threads);
   }
   return result;
 }
@@ -70,6 +100,23 @@ FloatArray rotary_call(FloatArray x, const Positions& positions, std::int64_t he
     rotary(view, positions.data(), heads, base, threads);
   }
   return x;
+}
+
+FloatArray lag_products_call(const FloatArray& x, std::int64_t first, std::int64_t reach, int threads) {
+  const std::string op = "lag_products";
+  const ConstRows in = rows(op, "rows", x, -1, -1);
+  if (first < 0 || first > in.rows)
+    reject(op, "first is " + std::to_string(first) + " but needs to be in 0 .. " + std::to_string(in.rows));
+  if (reach < 0) reject(op, "reach is " + std::to_string(reach) + " but needs to be at least 0");
+  MaybeArray none;
+  FloatArray result = output(none, in.rows - first, reach);
+  const Rows p = writable_rows(op, "result", result, in.rows - first, reach);
+  thread_count(op, threads);
+  {
+    const py::gil_scoped_release release;
+    lag_products(in, first, p, threads);
+  }
+  return result;
 }
 
 }  // namespace
@@ -112,6 +159,28 @@ Returns:
 
 Raises:
     ValueError: shapes that do not fit, or slots beyond the cache.)");
+  m.def("attend_at", &attend_at_call, py::arg("q").noconvert(), py::arg("at").noconvert(), py::arg("keys").noconvert(),
+        py::arg("values").noconvert(), py::arg("start") = 0, py::arg("window") = 0,
+        py::arg("out").noconvert() = py::none(), py::kw_only(), py::arg("threads") = 1,
+        R"(`attend` for queries at chosen slots: the same bits as `attend` gives for them.
+
+The work is that of the chosen queries alone.
+
+Args:
+    q: float32 [n, H * hd]; rows may lie any distance apart.
+    at: int64 [n], the slot of each query, increasing.
+    keys: float32 [H, slots/16, hd, 16].
+    values: float32 [H, slots, hd].
+    start: first slot that is seen at all, at most at[0].
+    window: number of slots a query sees at most; 0 is all of them.
+    out: float32 [n, H * hd] to write, or None; may be q.
+    threads: at most this many threads work.
+
+Returns:
+    out, or a new float32 [n, H * hd].
+
+Raises:
+    ValueError: shapes that do not fit, slots beyond the cache, or slots that do not increase.)");
   m.def("rotary", &rotary_call, py::arg("x").noconvert(), py::arg("positions").noconvert(), py::arg("heads"),
         py::arg("base"), py::kw_only(), py::arg("threads") = 1,
         R"(Turns x in place by rotary positions (arXiv 2104.09864, elements i and i + hd/2 paired).
@@ -128,4 +197,19 @@ Returns:
 
 Raises:
     ValueError: shapes that do not fit.)");
+  m.def("lag_products", &lag_products_call, py::arg("rows").noconvert(), py::arg("first"), py::arg("reach"),
+        py::kw_only(), py::arg("threads") = 1,
+        R"(Inner products of rows with those before them, as an autocorrelation sums them up.
+
+Args:
+    rows: float32 [m, D]; rows may lie any distance apart.
+    first: the first row that products are wanted of.
+    reach: the longest lag.
+    threads: at most this many threads work.
+
+Returns:
+    float32 [m - first, reach]: <rows[first + i], rows[first + i - l]> at [i, l - 1], zero before row 0.
+
+Raises:
+    ValueError: first or reach out of range.)");
 }

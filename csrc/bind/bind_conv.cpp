@@ -252,7 +252,8 @@ void bind_conv(py::module_& m) {
         "None; tail [K - 1, C] is the inputs before x, oldest first. The bits do not depend on how a\n"
         "sequence is split into calls. Raises ValueError on wrong shapes.");
   m.def("transform_size", &transform_size_py, py::arg("minimum"),
-        "Smallest supported real-transform size >= minimum: 2^k, 3 * 2^k or 5 * 2^k, even, at most 2^31.\n"
+        "Smallest supported real-transform size >= minimum: c 2^k with c = 1, 3 or 5, even, or with c = 9, 15 or\n"
+        "27 and k >= 6, at most 2^31.\n"
         "Raises ValueError below 1 and above the largest.");
   m.def("spectrum", &spectrum_py, taps, py::arg("size"), out, py::kw_only(), threads,
         "Transform of taps float32 [G, K, 16], K <= size, padded with zeros to `size` (one of\n"

@@ -19,4 +19,5 @@ PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
   bind_attention(m);
   bind_filter(m);
   bind_online(m);
+  bind_scan(m);
 }

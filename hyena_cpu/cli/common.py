@@ -55,7 +55,9 @@ def flag_pair(group: Any, *names: str, help: str, default: bool | None = None) -
     group.add_argument(*names, action=argparse.BooleanOptionalAction, default=default, help=help)
 
 
-def add_model_options(parser: Parser, *, threads: bool = True, memory: bool = True) -> None:
+def add_model_options(
+    parser: Parser, *, threads: bool = True, dtype: bool = True, memory: bool = True
+) -> None:
     """-m, and what a command that computes can act on."""
     group = parser.add_argument_group("model")
     help = "model folder, bundled name or hub id ORG/NAME (default: tiny-dna for DNA, else tiny-en)"
@@ -68,6 +70,9 @@ def add_model_options(parser: Parser, *, threads: bool = True, memory: bool = Tr
     if threads:
         help = "threads (default: see docs/threads)"
         group.add_argument("-t", "--threads", type=whole(1, MOST_THREADS), metavar="N", help=help)
+    if dtype:
+        help = "numbers that dense layers multiply (default: float32)"
+        group.add_argument("--dtype", choices=("float32", "bfloat16"), help=help)
     if memory:
         help = "bytes a run may take, e.g. 500M or 2GiB"
         group.add_argument("--max-memory", type=size, metavar="SIZE", help=help)
@@ -194,6 +199,7 @@ def load_model(args: argparse.Namespace, on_progress: Callable[[int, int], None]
         model = hyena_cpu.load(
             default_model(args) if args.model is None else args.model,
             threads=getattr(args, "threads", None),
+            dtype=getattr(args, "dtype", None),
             max_memory=getattr(args, "max_memory", None),
             on_progress=on_progress,
             **options,

@@ -26,7 +26,7 @@ def parser() -> Parser:
     """Options of the command."""
     p = Parser("tokenize", "Prints the token ids of a text and the piece each one stands for.")
     add_dna_options(add_prompt_options(p))
-    add_model_options(p, threads=False, memory=False)
+    add_model_options(p, threads=False, dtype=False, memory=False)
     add_output_options(p, ("text", "json", "jsonl"))
     add_log_options(p)
     return p

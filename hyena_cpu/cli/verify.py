@@ -35,7 +35,7 @@ def parser() -> Parser:
         "check fails.",
     )
     p.add_argument("folder", nargs="?", metavar="MODEL", help="the same as -m")
-    add_model_options(p, memory=False)
+    add_model_options(p, dtype=False, memory=False)
     add_output_options(p, ("tsv", "json"))
     add_log_options(p)
     return p

@@ -12,6 +12,7 @@ memory it takes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,14 +26,28 @@ from ..config import (
     LongConvConfig,
     MixerConfig,
 )
+from ..config_recurrent import (
+    BasedConfig,
+    MambaConfig,
+    RetNetConfig,
+    RwkvChannelConfig,
+    RwkvTimeConfig,
+)
+from ..config_selection import AutocorrelationConfig, SelectionConfig
 from ..context import Context
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
 from ..state import LayerState
 from .attention import Attention
+from .autocorrelation import Autocorrelation
 from .base_conv import BaseConv
 from .explicit import H3Conv, LongConv
 from .hyena import Hyena
+from .linear_attention import Based, RetNet
+from .mamba import Mamba
+from .recurrent import Recurrent
+from .rwkv import RwkvChannel, RwkvTime
+from .selection import Selection
 
 Floats = NDArray[np.float32]
 
@@ -67,6 +82,13 @@ _MIXERS: dict[type, Any] = {
     LongConvConfig: LongConv,
     H3ConvConfig: H3Conv,
     BaseConvConfig: BaseConv,
+    BasedConfig: partial(Recurrent, Based),
+    RetNetConfig: partial(Recurrent, RetNet),
+    RwkvTimeConfig: partial(Recurrent, RwkvTime),
+    RwkvChannelConfig: partial(Recurrent, RwkvChannel),
+    MambaConfig: partial(Recurrent, Mamba),
+    SelectionConfig: Selection,
+    AutocorrelationConfig: Autocorrelation,
 }
 
 

@@ -55,15 +55,27 @@ def attend(
 
     With a window, only the last `window` of those. arXiv 1706.03762, section 3.2.1.
     """
+    return attend_at(q, first + np.arange(len(np.asarray(q))), keys, values, start, window)
+
+
+def attend_at(
+    q: npt.ArrayLike,
+    at: npt.ArrayLike,
+    keys: npt.NDArray[Any],
+    values: npt.NDArray[Any],
+    start: int = 0,
+    window: int = 0,
+) -> Array:
+    """`attend` where query i sits at slot at[i] and sees slots from start to that one."""
     H, slots, hd = values.shape
     rows = np.asarray(q, np.float64).reshape(-1, H, hd)
     y = np.empty_like(rows)
     k = keys.astype(np.float64).transpose(0, 1, 3, 2).reshape(H, slots, hd)
-    for i, row in enumerate(rows):
-        end = first + i + 1
+    for row, own, to in zip(rows, np.asarray(at).tolist(), y, strict=True):
+        end = own + 1
         seen = slice(max(start, end - window) if window else start, end)
         for h in range(H):
             scores = k[h, seen] @ row[h] / np.sqrt(hd)
             weights = np.exp(scores - scores.max())
-            y[i, h] = weights @ values[h, seen].astype(np.float64) / weights.sum()
+            to[h] = weights @ values[h, seen].astype(np.float64) / weights.sum()
     return y.reshape(len(rows), H * hd)

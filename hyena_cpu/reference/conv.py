@@ -72,10 +72,11 @@ def short_conv(
 
 
 def transform_size(minimum: int) -> int:
-    """Smallest even 2^k, 3 * 2^k or 5 * 2^k that is >= minimum and at most 2^31."""
+    """Smallest c 2^k >= minimum, at most 2^31: even for c in 1, 3, 5; k >= 6 for c in 9, 15, 27."""
     if minimum < 1:
         raise ValueError(f"transform_size: minimum is {minimum} but needs to be at least 1")
     sizes = [odd << k for odd in (1, 3, 5) for k in range(1, 32)]
+    sizes += [odd << k for odd in (9, 15, 27) for k in range(6, 32)]
     fitting = [size for size in sizes if minimum <= size <= LARGEST_TRANSFORM]
     if not fitting:
         raise ValueError(f"transform_size: {minimum} is above the largest, {LARGEST_TRANSFORM}")

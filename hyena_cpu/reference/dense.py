@@ -28,6 +28,13 @@ def linear(
     return y if residual is None else y + _f64(residual)
 
 
+def bfloat16(x: npt.ArrayLike) -> Array:
+    """x, float32, with 8 significant bits: the nearest such number, the even one of two."""
+    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    kept = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return _f64(kept.astype(np.uint32).view(np.float32))
+
+
 def layer_norm(
     x: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike | None, eps: float
 ) -> Array:

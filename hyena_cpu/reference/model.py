@@ -27,7 +27,11 @@ from ..config import (
     ModelConfig,
     NormConfig,
 )
+from ..config_recurrent import RecurrentConfig
+from ..config_selection import AutocorrelationConfig, SelectionConfig
+from . import recurrent
 from .filters import long_filter
+from .selection import autocorrelation, selection
 
 F64 = NDArray[np.float64]
 Tensors = Mapping[str, NDArray[np.float32]]
@@ -41,7 +45,7 @@ def hidden(config: ModelConfig, tensors: Tensors, ids: NDArray[np.int32]) -> F64
         x = x + t["positions.weight"][: len(ids)]
     for i, layer in enumerate(config.layers):
         own = under(t, f"layers.{i}.")
-        x = x + mixer(layer.mixer, under(own, "mixer."), norm(config.norm, own, "norm1", x))
+        x = x + mixer(layer.mixer, under(own, "mixer."), norm(config.norm, own, "norm1", x), ids)
         if layer.mlp is not None:
             x = x + mlp(layer.mlp, under(own, "mlp."), norm(config.norm, own, "norm2", x))
     return norm(config.norm, t, "norm", x)
@@ -74,8 +78,8 @@ def mlp(config: MlpConfig, t: Mapping[str, F64], x: F64) -> F64:
     return linear(t, "down", h)
 
 
-def mixer(config: MixerConfig, t: Mapping[str, F64], x: F64) -> F64:
-    """The operator a config describes, on one whole sequence."""
+def mixer(config: MixerConfig, t: Mapping[str, F64], x: F64, ids: NDArray[np.int32]) -> F64:
+    """The operator a config describes, on one whole sequence with these ids."""
     if isinstance(config, HyenaConfig):
         return hyena(config, t, x)
     if isinstance(config, AttentionConfig):
@@ -84,6 +88,13 @@ def mixer(config: MixerConfig, t: Mapping[str, F64], x: F64) -> F64:
         return long_conv_layer(config, t, x)
     if isinstance(config, BaseConvConfig):
         return base_conv(config, t, x)
+    if isinstance(config, RecurrentConfig):
+        return recurrent.mixer(config, t, x)
+    if isinstance(config, SelectionConfig):
+        attn = attention(AttentionConfig(config.heads), t, x)
+        return selection(config, t, x, ids, attn)
+    if isinstance(config, AutocorrelationConfig):
+        return autocorrelation(config, x, ids)
     return h3_conv(config, t, x)
 
 

@@ -26,10 +26,13 @@ from ..config import (
     ModelConfig,
     check,
 )
+from ..config_recurrent import RecurrentConfig
+from ..config_selection import TOPS, AutocorrelationConfig, SelectionConfig
 from ..errors import ModelError, NumericError
 from ..files import sync_folder
 from .foreign import Source
 from .naming import Array, Tensor, collect
+from .recurrent import recurrent_shapes
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -113,12 +116,27 @@ def mixer_shapes(mixer: MixerConfig, D: int) -> Shapes:
         if mixer.filter is None:
             return found | _linear("short_conv", D, mixer.short_taps, True)
         return found | _prefixed("filter", _filter(mixer.filter, D))
+    if isinstance(mixer, RecurrentConfig):
+        return recurrent_shapes(mixer, D)
+    if isinstance(mixer, SelectionConfig):
+        return _selection(mixer, D)
+    if isinstance(mixer, AutocorrelationConfig):
+        return {}
     found = {}
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         found |= _linear(name, D, D, True)
     for name in ("shift_filter", "filter"):
         found |= _prefixed(name, _filter(mixer.filter, D))
     return found | {"shift_skip": (D,), "skip": (D,)}
+
+
+def _selection(mixer: SelectionConfig, D: int) -> Shapes:
+    found = _linear("qkv", 3 * D, D, mixer.bias) | _linear("out_proj", D, D, True)
+    if mixer.choose in TOPS:
+        sma = mixer.choose == "sma_top"
+        found |= _linear("score", 2 if sma else 1, D, mixer.choose != "sigmoid_top")
+        found |= {"score.temperature": (1,)} if sma else {}
+    return found
 
 
 def _filter(filter: FilterConfig, C: int) -> Shapes:

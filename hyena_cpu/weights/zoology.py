@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,11 +25,13 @@ from ..config import (
     NormConfig,
     check,
 )
+from ..config_selection import SelectionConfig
 from ..errors import ModelError
 from . import backbone, safari
 from .foreign import Keys, Source
 from .naming import Array, Tensor, collect
 from .native import mixer_shapes, shapes
+from .zoology_recurrent import RECURRENT, stored_shape
 
 _TRAINING_KEYS = "name resid_dropout embed_dropout drop_path"
 _POSITIONS = "backbone.embeddings.position_embeddings.weight"
@@ -42,6 +44,8 @@ _MODEL_KEYS = {
 }
 _LAYER_PREFIX = re.compile(r"backbone\.layers\.\d{1,9}\.sequence_mixer\.")
 _MLP_KEYS = {"mlp.up": "state_mixer.fc1", "mlp.down": "state_mixer.fc2"}
+
+_Choice = Literal["softmax_top", "sigmoid_top", "sma_top"]
 
 
 @dataclass(frozen=True)
@@ -328,9 +332,50 @@ def _sliding_attention(options: Keys, place: Place) -> Found:
     return Found(mixer, renamed(mixer, place.d_model, {"qkv": "Wqkv"}))
 
 
+def _recurrent(name: str) -> Callable[[Keys, Place], Found]:
+    read, names = RECURRENT[name]
+
+    def found(options: Keys, place: Place) -> Found:
+        mixer = read(options, place.d_model)
+        tensors = [
+            reshaped(tensor, stored_shape(tensor.native, tensor.shape))
+            for tensor in renamed(mixer, place.d_model, names)
+        ]
+        return Found(mixer, tensors)
+
+    return found
+
+
+def _lookups(choose: _Choice, score: str) -> Callable[[Keys, Place], Found]:
+    """Of the three classes that attend from chosen positions; `score`: their stored scorer."""
+
+    def read(options: Keys, place: Place) -> Found:
+        count = None
+        if choose == "sigmoid_top" and options.has("n_lookups"):
+            count = options.positive("n_lookups")
+        mixer = SelectionConfig(
+            heads=options.positive("num_heads", 1),
+            choose=choose,
+            count=count,
+            bias=options.flag("bias", True),
+        )
+        options.skip("dropout layer_idx n_lookups selection_penalty alpha")
+        names = {"qkv": "Wqkv", "score": score}
+        tensors = renamed(mixer, place.d_model, names)
+        if choose == "sma_top":
+            tensors[-1] = dataclasses.replace(tensors[-1], keys=("temperature",))
+        return Found(mixer, tensors)
+
+    return read
+
+
 MIXERS: dict[str, Callable[[Keys, Place], Found]] = {
     "MHA": _mha,
     "Hyena": _hyena,
     "BaseConv": _base_conv,
     "SlidingAttn": _sliding_attention,
+    **{name: _recurrent(name) for name in RECURRENT},
+    "SelectiveLookups": _lookups("softmax_top", "selecting"),
+    "SigmoidLookups": _lookups("sigmoid_top", "selecting"),
+    "SMA": _lookups("sma_top", "selection_proj"),
 }

@@ -1,0 +1,160 @@
+"""Layers whose memory of a sequence is a fixed count of numbers, advanced token by token.
+
+An operator (linear attention, RWKV, Mamba) knows the numbers of a sequence as one array, which it
+advances in place; `Recurrent` makes a mixer of it: which numbers belong to which rows, and what
+has to be kept to go back. However a sequence is cut, the numbers have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..context import Context
+from ..norm import Norm
+from ..online_taps import Convolutions, OnlineTaps
+from ..scan_state import MARK_STEP, ScanState, scan_bytes
+
+Floats = NDArray[np.float32]
+Tensors = Mapping[str, Floats]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Normalised rows h [T, D] of sequences end to end; an operator may write to them.
+
+    positions: int64 [T], in their own sequence. spans: (first row, row after the last) of each
+    sequence.
+    """
+
+    h: Floats
+    positions: NDArray[np.int64]
+    spans: list[tuple[int, int]]
+    threads: int
+
+
+class Operator(Protocol):
+    """The mathematics of a layer."""
+
+    def start(self) -> Floats:
+        """float32 [M]: what is remembered of a sequence that has not begun."""
+
+    def add_to(self, x: Floats, rows: Rows, numbers: Sequence[Floats]) -> None:
+        """x [T, D] += outputs of the rows; advances the numbers [M] of every sequence in place."""
+
+    def buffers(self) -> list[tuple[str, int]]:
+        """(name, floats of a row) of what `add_to` holds at its peak."""
+
+
+class Recurrent:
+    """A recurrent layer: a mixer (see `mixers`) of an operator."""
+
+    causal = True
+    taps: ClassVar[list[OnlineTaps]] = []
+
+    def __init__(
+        self,
+        operator: Callable[[Any, Tensors, int], Operator],
+        config: Any,
+        tensors: Tensors,
+        d_model: int,
+        convolutions: Convolutions,  # noqa: ARG002 (every mixer is made alike)
+    ) -> None:
+        self.operator = operator(config, tensors, d_model)
+        self.d_model = d_model
+        self._start = self.operator.start()
+
+    def new_state(self) -> ScanState:
+        """The numbers before the first token."""
+        return ScanState(self._start, self.d_model)
+
+    def extend(
+        self, states: Sequence[ScanState] | None, x: Floats, norm: Norm, ctx: Context
+    ) -> None:
+        """Appends rows norm(x), x [T, D], to their sequences and adds its output to x."""
+        spans = [(first, last) for _, first, last in ctx.segments()]
+        if states is None:
+            numbers = [self._start.copy() for _ in spans]
+            self._mix(x, norm, ctx.positions, spans, ctx.threads, numbers)
+        elif not ctx.keep:
+            numbers = [self._now(state, norm, ctx.threads).copy() for state in states]
+            self._mix(x, norm, ctx.positions, spans, ctx.threads, numbers)
+        elif len(spans) == len(x):
+            self._step(states, x, norm, ctx.threads)
+        else:
+            for state, (first, last) in zip(states, spans, strict=True):
+                self._append(state, x[first:last], norm, ctx.threads)
+
+    def _mix(
+        self,
+        x: Floats,
+        norm: Norm,
+        positions: NDArray[np.int64],
+        spans: list[tuple[int, int]],
+        threads: int,
+        numbers: Sequence[Floats],
+    ) -> None:
+        rows = Rows(norm(x, threads), positions, spans, threads)
+        self.operator.add_to(x, rows, numbers)
+
+    def _step(self, states: Sequence[ScanState], x: Floats, norm: Norm, threads: int) -> None:
+        """One row for each sequence."""
+        numbers = [self._now(state, norm, threads) for state in states]
+        positions = np.array([state.position for state in states], np.int64)
+        spans = [(b, b + 1) for b in range(len(x))]
+        for b, state in enumerate(states):
+            state.take_in(x[b : b + 1])
+        self._mix(x, norm, positions, spans, threads, numbers)
+        for state in states:
+            state.mark()
+
+    def _append(self, state: ScanState, x: Floats, norm: Norm, threads: int) -> None:
+        """The rows of one sequence, cut where its state is to be marked."""
+        now = self._now(state, norm, threads)
+        # What lies before the last but one mark there will be needs no marks.
+        end = state.position + len(x)
+        far = max(0, (end // MARK_STEP - 1) * MARK_STEP - state.position)
+        if far:
+            self._run(now, x[:far], state.position, norm, threads)
+            state.skip_to(state.position + far, now)
+        while far < len(x):
+            piece, at = x[far : far + state.room], state.position
+            state.take_in(piece)
+            self._run(now, piece, at, norm, threads)
+            state.mark()
+            far += len(piece)
+
+    def _run(self, now: Floats, x: Floats, position: int, norm: Norm, threads: int) -> None:
+        """Adds the outputs of one sequence's next rows to them."""
+        positions = np.arange(position, position + len(x), dtype=np.int64)
+        self._mix(x, norm, positions, [(0, len(x))], threads, [now])
+
+    def _now(self, state: ScanState, norm: Norm, threads: int) -> Floats:
+        """[M] at the state's position; made again after a rewind."""
+        if state.now is None:
+            state.now = state.marks[-1].copy()
+            rows = state.since_mark.copy()
+            if len(rows):
+                self._run(state.now, rows, state.position - len(rows), norm, threads)
+        return state.now
+
+    def buffers(
+        self,
+        rows: int,
+        *,
+        alone: bool,  # noqa: ARG002
+        kept: bool,  # noqa: ARG002
+    ) -> list[tuple[str, int]]:
+        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+        found = [("normalised rows", self.d_model), *self.operator.buffers()]
+        return [(name, 4 * size * rows) for name, size in found]
+
+    def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
+        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
+        most, its history dropped.
+        """
+        return scan_bytes(len(self._start), self.d_model)

@@ -1,0 +1,71 @@
+"""bfloat16 products: what changes in a model, and what does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy import CAUSAL, VOCAB, model, tokens, weights
+
+import hyena_cpu
+from hyena_cpu import InputError
+from hyena_cpu.weights import save_folder
+
+T = 200
+causal = pytest.mark.parametrize("name", CAUSAL)
+
+
+@causal
+def test_near_float32_and_not_equal(name: str) -> None:
+    ids = tokens(T)
+    exact = model(CAUSAL[name]).logits(ids)
+    rounded = model(CAUSAL[name], dtype="bfloat16").logits(ids)
+    difference = np.abs(rounded - exact).max() / np.abs(exact).max()
+    assert 1e-4 < difference < 0.08
+
+
+@causal
+def test_same_bits_for_any_threads_and_batch_mates(name: str) -> None:
+    pieces = [tokens(n, seed=n) for n in (T, 37, 1)]
+    m = model(CAUSAL[name], dtype="bfloat16")
+    alone = [m.hidden(ids) for ids in pieces]
+    more = model(CAUSAL[name], dtype="bfloat16", threads=3)
+    together = list(more.hidden_each(pieces))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@causal
+def test_steps_follow_the_whole_to_the_rounding_of_products(name: str) -> None:
+    """A sum that differs in its last bit may be rounded to another neighbour."""
+    m = model(CAUSAL[name], dtype="bfloat16")
+    ids = tokens(T)
+    whole, state = m.logits(ids), m.new_state()
+    steps = np.array([m.step(state, int(token)) for token in ids])
+    assert np.abs(steps - whole).max() <= 2e-2 * np.abs(whole).max()
+
+
+def test_states_do_not_go_over_to_another_dtype(tmp_path: Path) -> None:
+    exact, rounded = model(CAUSAL["order2"]), model(CAUSAL["order2"], dtype="bfloat16")
+    state = rounded.prefill(tokens(20))
+    with pytest.raises(InputError, match="another model"):
+        exact.step(state, 1)
+    state.save(tmp_path / "a.state")
+    with pytest.raises(InputError, match="another model"):
+        exact.load_state(tmp_path / "a.state")
+    again = rounded.load_state(tmp_path / "a.state")
+    np.testing.assert_array_equal(rounded.step(again, 1), rounded.step(state, 1))
+
+
+def test_what_load_takes(tmp_path: Path) -> None:
+    config = CAUSAL["order2"]
+    save_folder(tmp_path / "m", config, weights(config).tensors)
+    ids = tokens(30) % VOCAB
+    default = hyena_cpu.load(tmp_path / "m")
+    assert default.numerics["dtype"] == "float32"
+    same = hyena_cpu.load(tmp_path / "m", dtype="float32")
+    np.testing.assert_array_equal(same.logits(ids), default.logits(ids))
+    assert hyena_cpu.load(tmp_path / "m", dtype="bfloat16").numerics["dtype"] == "bfloat16"
+    with pytest.raises(InputError, match="dtype 'float16' is not known; known: float32, bfloat16"):
+        hyena_cpu.load(tmp_path / "m", dtype="float16")  # type: ignore[arg-type]
