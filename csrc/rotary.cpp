@@ -20,17 +20,17 @@ void turn(float* first, float* second, const float* cosine, const float* sine, s
 
 }  // namespace
 
-void rotary(Rows x, const std::int64_t* positions, std::int64_t heads, double base, int threads) {
-  const std::int64_t width = x.cols / heads, half = width / 2;
+void rotary(Rows x, const std::int64_t* positions, std::int64_t heads, double base, std::int64_t dims, int threads) {
+  const std::int64_t width = x.cols / heads, half = dims / 2;
   const std::int64_t block = half < kAngles ? kAngles / half : 1;
   const std::int64_t pieces = (x.rows + block - 1) / block;
   std::vector<double> rate(half);
   for (std::int64_t i = 0; i < half; i++)
-    rate[i] = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(width));
-  std::vector<float> turns(workers(pieces, threads) * width);
+    rate[i] = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dims));
+  std::vector<float> turns(workers(pieces, threads) * dims);
 
   parallel_for(pieces, threads, [&](std::int64_t piece, int worker) {
-    float* cosine = turns.data() + worker * width;
+    float* cosine = turns.data() + worker * dims;
     float* sine = cosine + half;
     const std::int64_t end = (piece + 1) * block < x.rows ? (piece + 1) * block : x.rows;
     for (std::int64_t t = piece * block; t < end; t++) {

@@ -7,8 +7,9 @@
 
 namespace hyena {
 
-/// Turns x [T, H * hd] in place: in every head, elements i and i + hd/2 by the angle
-/// positions[t] * base^(-2i/hd), computed in float64. hd is even. Throws std::bad_alloc before any work.
-void rotary(Rows x, const std::int64_t* positions, std::int64_t heads, double base, int threads);
+/// Turns the first `dims` elements of every head of x [T, H * hd] in place: elements i and i + dims/2
+/// by the angle positions[t] * base^(-2i/dims), computed in float64. dims is even and at most hd. Throws
+/// std::bad_alloc before any work.
+void rotary(Rows x, const std::int64_t* positions, std::int64_t heads, double base, std::int64_t dims, int threads);
 
 }  // namespace hyena

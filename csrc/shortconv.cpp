@@ -15,7 +15,7 @@ struct Inputs {
   const ShortConv& job;
   const float* row(std::int64_t t, std::int64_t k) const {
     const std::int64_t from = t - job.short_taps + 1 + k;
-    return from < 0 ? job.tail + (from + job.short_taps - 1) * job.x.cols : job.x.row(from);
+    return from < 0 ? job.tail.row(from + job.short_taps - 1) : job.x.row(from);
   }
 };
 

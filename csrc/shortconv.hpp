@@ -12,7 +12,8 @@ namespace hyena {
 /// multiply-adds in the order bias, k = 0 .. K-1, wherever a sequence is split.
 struct ShortConv {
   ConstRows x;
-  const float *taps, *bias, *tail;
+  const float *taps, *bias;
+  ConstRows tail;
   std::int64_t short_taps, parts;
   TileView out;
   TileView product;  // or data null

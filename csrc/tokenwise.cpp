@@ -92,7 +92,7 @@ class TailedConv {
       const std::int64_t stop = std::min(end, offsets[b + 1]);
       copy_tail(p, from, b, t, memory);
       ShortConv own = job_;
-      own.tail = memory;
+      own.tail = {memory, before_, C_, C_};
       own.x = {p.row(t - from), stop - t, C_, p.stride};
       own.out = cut(job_.out, t, stop);
       own.product = cut(job_.product, t, stop);

@@ -76,11 +76,11 @@ def load(
     """Loads a model folder, a bundled model (`tiny-en`, `tiny-dna`, ...) or a model of the hub.
 
     Args:
-        path: a native folder, or a Hugging Face, safari or Zoology folder with safetensors
+        path: a native folder, or a Hugging Face, safari, H3 or Zoology folder with safetensors
             weights; a name in `BUNDLED` (None is `tiny-en`); or an id of the Hugging Face hub,
             ORG/NAME, for which HyenaDNA has short names (`hyena_cpu.hub.HYENADNA`). A folder comes
             before the hub.
-        family: `native`, `hyenadna`, `safari` or `zoology`, where the files do not tell.
+        family: `native`, `hyenadna`, `safari`, `zoology` or `h3`, where the files do not tell.
         modulation_shift: overrides the window shift that the family implies.
         revision: branch, tag or commit of a model of the hub.
         offline: take models of the hub from the local cache alone (as with HF_HUB_OFFLINE=1).

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from . import config_selection
+from . import config_selection, config_ssm
 from .config_recurrent import (
     BasedConfig,
     MambaConfig,
@@ -24,6 +24,7 @@ from .config_recurrent import (
     check_recurrent,
 )
 from .config_selection import AutocorrelationConfig, SelectionConfig
+from .config_ssm import H3Config, S4DConfig
 from .errors import ModelError
 
 FORMAT_VERSION = 1
@@ -49,9 +50,11 @@ class FilterConfig:
     explicit     the taps themselves, soft-thresholded by `threshold`
     modal        sums of `modes` complex exponentials
     relu_mlp     MLP of one hidden layer of ReLUs over stored features (arXiv 2312.04927)
+    ssm_diag     a diagonal state space of `modes` conjugate pairs (arXiv 2206.11893)
+    shift        a shift state space of `taps` states (arXiv 2212.14052)
     """
 
-    kind: Literal["implicit", "sine_window", "explicit", "modal", "relu_mlp"]
+    kind: Literal["implicit", "sine_window", "explicit", "modal", "relu_mlp", "ssm_diag", "shift"]
     taps: int
     width: int = 0  # P, of the MLP
     bands: int = 0  # E = 2 * bands + 1
@@ -61,6 +64,7 @@ class FilterConfig:
     normalize: Literal["none", "channel_l1", "time_l2"] = "none"
     threshold: float = 0.0
     modes: int = 0
+    discretization: Literal["bilinear", "zoh"] = "bilinear"
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,12 @@ class HyenaConfig:
 
 @dataclass(frozen=True)
 class RotaryConfig:
-    """Rotary positions; the first half of a head turns with its second half."""
+    """Rotary positions; the first half of a head turns with its second half, or those of its first
+    `dims` dimensions do.
+    """
 
     base: float = 10000.0
+    dims: int | None = None
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,21 @@ MixerConfig = (
     | MambaConfig
     | SelectionConfig
     | AutocorrelationConfig
+    | H3Config
+    | S4DConfig
 )
+
+
+def diagonal_filter(mixer: H3Config | S4DConfig) -> FilterConfig:
+    """The filter that their recurrence is, of no other end than a filter can have."""
+    return FilterConfig(
+        "ssm_diag", MAX_TAPS, modes=mixer.d_state // 2, discretization=mixer.discretization
+    )
+
+
+def shift_filter(mixer: H3Config) -> FilterConfig:
+    """The filter of the keys."""
+    return FilterConfig("shift", mixer.d_state)
 
 
 @dataclass(frozen=True)
@@ -284,6 +305,12 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
             )
         if mixer.rotary is not None and (config.d_model // mixer.heads) % 2:
             raise ModelError(f"{where}: rotary positions need an even head width")
+        dims = None if mixer.rotary is None else mixer.rotary.dims
+        if dims is not None and (dims % 2 or not 2 <= dims <= config.d_model // mixer.heads):
+            raise ModelError(
+                f"{where}: rotary.dims is {dims}, must be even and at most the head width "
+                f"{config.d_model // mixer.heads}"
+            )
         if mixer.window is not None and mixer.window < 1:
             raise ModelError(f"{where}: window is {mixer.window}, must be positive or null")
         if mixer.blocked and mixer.window is None:
@@ -294,6 +321,9 @@ def _check_mixer(config: ModelConfig, mixer: MixerConfig, where: str) -> None:
         return
     if isinstance(mixer, RecurrentConfig):
         check_recurrent(mixer, config.d_model, where)
+        return
+    if isinstance(mixer, H3Config | S4DConfig):
+        config_ssm.check(mixer, config.d_model, where)
         return
     if isinstance(mixer, HyenaConfig):
         if mixer.order < 1:
@@ -328,6 +358,8 @@ def _check_filter(filter: FilterConfig, where: str) -> None:
         "explicit": ("taps",),
         "modal": ("taps", "modes"),
         "relu_mlp": ("taps", "width", "bands"),
+        "ssm_diag": ("taps", "modes"),
+        "shift": ("taps",),
     }
     for name in needs[filter.kind]:
         if getattr(filter, name) < 1:

@@ -33,6 +33,7 @@ from .config_recurrent import (
     RwkvTimeConfig,
 )
 from .config_selection import AutocorrelationConfig, SelectionConfig
+from .config_ssm import H3Config, S4DConfig
 from .errors import ModelError
 
 MAX_BYTES = 16 << 20  # no configuration or index comes near; larger is an attack or a mistake
@@ -107,6 +108,8 @@ _MIXERS: dict[str, type] = {
     "mamba": MambaConfig,
     "selection": SelectionConfig,
     "autocorrelation": AutocorrelationConfig,
+    "h3": H3Config,
+    "s4d": S4DConfig,
 }
 
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import planner, pooling
 from .batches import grouped
 from .errors import HyenaError, InputError, LimitError, NumericError
+from .ids import several
 from .sequences import DnaPolicy, Record, clean, reverse_complement
 from .tokenizers.dna import add_special
 
@@ -76,10 +77,9 @@ def embed(
         NumericError: a hidden state is not finite.
     """
     check(model, layer, pool)
-    texts = [sequences] if isinstance(sequences, str | bytes) else sequences
     items = [
         Item(i, str(i), 0, checked(model, _tokens(model, text)))
-        for i, text in enumerate(texts)  # type: ignore[arg-type]
+        for i, text in enumerate(several(sequences))
     ]
     arrays = [_joined(blocks) for _, blocks in embedded(model, items, layer, pool)]
     if pool is None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from . import kernels
 from .config import FilterConfig
 from .relu_filter import ReluFilter
+from .ssm import Complex, as_complex, diagonal_modes, shift_taps
 
 Array = NDArray[np.float32]
 
@@ -66,7 +67,12 @@ def build_filter(config: FilterConfig, tensors: Mapping[str, Array], channels: i
     if config.kind == "explicit":
         return ExplicitFilter(tensors["taps"], config.threshold)
     if config.kind == "modal":
-        return ModalFilter(tensors["poles"], tensors["residues"], config.taps)
+        poles, residues = as_complex(tensors["poles"]), as_complex(tensors["residues"])
+        return ModalFilter(poles, residues, config.taps)
+    if config.kind == "ssm_diag":
+        return ModalFilter(*diagonal_modes(tensors, config.discretization), config.taps)
+    if config.kind == "shift":
+        return ExplicitFilter(shift_taps(tensors))
     if config.kind == "relu_mlp":
         return ReluFilter(tensors)
     return SineFilter(config, tensors, channels)
@@ -110,25 +116,22 @@ class ExplicitFilter:
 
 
 class ModalFilter:
-    """h[c, t] = Re sum_s residues[c, s] poles[c, s]^t, in float64."""
+    """h[c, t] = Re sum_s residues[c, s] poles[c, s]^t, both complex128 [C, S], in float64."""
 
-    def __init__(self, poles: Array, residues: Array, taps: int) -> None:
+    def __init__(self, poles: Complex, residues: Complex, taps: int) -> None:
         self.channels, self.taps = poles.shape[0], taps
-        self._poles = poles[..., 0] + 1j * poles[..., 1].astype(np.float64)
-        self._residues = residues[..., 0] + 1j * residues[..., 1].astype(np.float64)
+        self.poles, self.residues = poles, residues
 
     def prepare(self, length: int, threads: int) -> None:
         """Nothing is shared."""
 
-    def block(self, c0: int, c1: int, t0: int, t1: int, threads: int = 1) -> Array:  # noqa: ARG002
+    def block(self, c0: int, c1: int, t0: int, t1: int, threads: int = 1) -> Array:
         """See LongFilter."""
+        start, end = min(t0, self.taps), min(t1, self.taps)
         out = np.zeros((c1 - c0, t1 - t0), np.float32)
-        times = np.arange(t0, max(t0, min(t1, self.taps)), dtype=np.float64)
-        total = np.zeros((c1 - c0, times.size))
-        for s in range(self._poles.shape[1]):
-            powers = np.power(self._poles[c0:c1, s, None], times)
-            total += (self._residues[c0:c1, s, None] * powers).real
-        out[:, : times.size] = total
+        out[:, : end - start] = kernels.modal_taps(
+            self.poles[c0:c1], self.residues[c0:c1], start, end, threads=threads
+        )
         return out
 
     def nbytes(self, length: int) -> int:  # noqa: ARG002

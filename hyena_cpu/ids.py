@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -31,3 +34,10 @@ def token_ids(ids: ArrayLike, rows: int) -> NDArray[np.int32]:
         bad = low if low < 0 else high
         raise InputError(f"token id {bad} is outside the vocabulary 0..{rows - 1}")
     return np.ascontiguousarray(array, dtype=np.int32)
+
+
+def several(sequences: Any) -> Sequence[Any]:
+    """What was given if it is several texts or arrays of ids; one alone as a list of it."""
+    numbers = isinstance(sequences, np.ndarray) and sequences.dtype.kind in "iubf"
+    one = isinstance(sequences, str | bytes) or (numbers and sequences.ndim == 1)
+    return [sequences] if one else sequences

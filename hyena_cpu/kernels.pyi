@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 _F = NDArray[np.float32]
 _I = NDArray[np.int64]
 _D = NDArray[np.float64]
+_C = NDArray[np.complex128]
 
 module: ModuleType
 build: str
@@ -255,7 +256,13 @@ def selective_scan(
 
 # attention
 def rotary(
-    x: _F, positions: NDArray[np.int64], heads: int, base: float, *, threads: int = 1
+    x: _F,
+    positions: NDArray[np.int64],
+    heads: int,
+    base: float,
+    dims: int | None = None,
+    *,
+    threads: int = 1,
 ) -> _F: ...
 def kv_append(keys: _F, values: _F, k: _F, v: _F, at: int) -> None: ...
 def attend(
@@ -281,3 +288,20 @@ def attend_at(
     threads: int = 1,
 ) -> _F: ...
 def lag_products(rows: _F, first: int, reach: int, *, threads: int = 1) -> _F: ...
+
+# sums of complex exponentials
+def modal_taps(poles: _C, residues: _C, t0: int, t1: int, *, threads: int = 1) -> _F: ...
+def modal_scan(
+    states: Sequence[_D],
+    spans: Sequence[tuple[int, int]],
+    poles: _D,
+    residues: _D,
+    skip: _F,
+    z: _F,
+    pre: _F | None = None,
+    post: _F | None = None,
+    *,
+    parts: int = 1,
+    out: _F | None = None,
+    threads: int = 1,
+) -> _F: ...

@@ -108,7 +108,8 @@ class LongConv(Closing):
             size = self._size(signal.shape[-1])
             form = self._form(size)
             convolve = self._through_transforms if size else self._by_direct_sums
-            for batch in np.ndindex(signal.shape[:-2]):
+            batches = np.ndindex(signal.shape[:-2]) if signal.ndim > 2 else ((),)
+            for batch in batches:
                 inputs = {name: _with_contiguous_rows(rows[name][batch]) for name in rows}
                 convolve(form, inputs, y[batch])
         return y

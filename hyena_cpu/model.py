@@ -51,7 +51,7 @@ class Model(Engine, Closing):
 
     def score(self, sequences: Text | Sequence[Text], **options: Any) -> list[score.Score]:
         """How likely the model finds each sequence; see `score.score` for options and errors."""
-        return score.score(self, sequences, **options)  # type: ignore[arg-type]
+        return score.score(self, sequences, **options)
 
     def embed(
         self,

@@ -43,10 +43,19 @@ class OnlineTaps:
 
     first_unit: number of the bank's first group among those of the model (see OnlineConv).
     longest: rows that a sequence can have at most (None: any number).
+    stepped: False where only the first rows of a sequence are convolved, and it goes on by a
+        recurrence.
     """
 
-    def __init__(self, bank: FilterBank, first_unit: int = 0, longest: int | None = None) -> None:
+    def __init__(
+        self,
+        bank: FilterBank,
+        first_unit: int = 0,
+        longest: int | None = None,
+        stepped: bool = True,
+    ) -> None:
         self.bank = bank
+        self.stepped = stepped
         self.first_unit = first_unit
         self.longest = longest
         self._lock = threading.Lock()
@@ -146,9 +155,11 @@ class Convolutions:
         self.longest = longest
         self._units = 0
 
-    def add(self, source: LongFilter, first: int, channels: int) -> OnlineTaps:
+    def add(
+        self, source: LongFilter, first: int, channels: int, stepped: bool = True
+    ) -> OnlineTaps:
         """The convolution with channels first .. first + channels of a filter."""
         bank = FilterBank(source, first, channels, self.cache)
-        taps = OnlineTaps(bank, self._units, self.longest)
+        taps = OnlineTaps(bank, self._units, self.longest, stepped)
         self._units += bank.groups
         return taps

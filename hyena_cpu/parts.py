@@ -1,6 +1,7 @@
 """Plain data of a state as it was read from a file: every value is checked when it is asked for.
 
-What is saved is a tree of dicts, lists, whole numbers, None, and arrays of float32 or int32.
+What is saved is a tree of dicts, lists, whole numbers, None, and arrays of float32, float64 or
+int32.
 """
 
 from __future__ import annotations
@@ -52,6 +53,13 @@ class Parts:
     def maybe_floats(self, name: str, *shape: int | None) -> Floats | None:
         """`floats`, or None where that was saved."""
         return self._array(name, np.float32, shape)
+
+    def doubles(self, name: str, *shape: int | None) -> NDArray[np.float64]:
+        """A float64 array of this shape; None stands for any length."""
+        found: NDArray[np.float64] | None = self._array(name, np.float64, shape)
+        if found is None:
+            raise self._wrong(name, "null", "an array of the file")
+        return found
 
     def maybe_ids(self, name: str, length: int) -> Ids | None:
         """int32 [length], or None where that was saved."""

@@ -97,14 +97,18 @@ def batch_rows(model: Network) -> int:
 
 def _filters(model: Network, new: int, length: int, state: bool) -> list[tuple[str, int]]:
     """What the long filters hold: networks of implicit ones, transforms kept, one in the making."""
-    taps = [taps for block in model.blocks for taps in block.mixer.taps]
+    # Sequences go on without a convolution where they do so by a recurrence.
+    taps = [
+        one for block in model.blocks for one in block.mixer.taps if one.stepped or new == length
+    ]
     banks = {id(one.bank.source): one.bank for one in taps}.values()
     networks = [bank.network_bytes(length) for bank in banks]
     sizes = [one.bank.bytes_for(new, length, model.threads) for one in taps]
+    steps = sum(one.filter_bytes(length) for one in taps if one.stepped)
     return [
         ("filter networks", sum(n for n, _ in networks) + max((n for _, n in networks), default=0)),
         ("filter transforms", min(sum(kept for kept, _ in sizes), model.convolutions.cache.budget)),
-        ("filters for steps", sum(one.filter_bytes(length) for one in taps) if state else 0),
+        ("filters for steps", steps if state else 0),
         ("filter in the making", max((passing for _, passing in sizes), default=0)),
     ]
 

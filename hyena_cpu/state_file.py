@@ -5,7 +5,7 @@
     12  uint32     H, length of the header
     16  uint64     length of the file
     24  H bytes    header: JSON, filled up with spaces
-        ...        arrays of float32 or int32, each begins at a multiple of 64 bytes
+        ...        arrays of float32, float64 or int32, each begins at a multiple of 64 bytes
         32 bytes   BLAKE2b of everything before
 
 All numbers are little-endian. The header holds the model's fingerprint, the position, what the
@@ -41,8 +41,7 @@ VERSION = 1
 PREFIX = struct.Struct("<8sIIQ")
 DIGEST = 32
 ALIGN = 64
-KINDS = {"float32": "<f4", "int32": "<i4"}
-ITEM = 4  # bytes of a number of either kind
+KINDS = {"float32": "<f4", "float64": "<f8", "int32": "<i4"}
 MAX_HEADER = 16 << 20
 MAX_RANK = 8
 PIECE = 1 << 20  # bytes hashed at a time
@@ -105,7 +104,7 @@ def _without_arrays(value: Any, arrays: list[Array]) -> Any:
 
 
 def _header(state: Any, arrays: list[Array], fingerprint: str, isa: str) -> bytes:
-    starts, _ = _places([a.shape for a in arrays])
+    starts, _ = _places([a.nbytes for a in arrays])
     entries = [
         {"dtype": str(a.dtype), "shape": list(a.shape), "offset": start}
         for a, start in zip(arrays, starts, strict=True)
@@ -122,26 +121,26 @@ def _write(file: BinaryIO, header: bytes, arrays: list[Array]) -> None:
         digest.update(data)
         file.write(data)
 
-    starts, end = _places([a.shape for a in arrays])
+    starts, end = _places([a.nbytes for a in arrays])
     put(PREFIX.pack(MAGIC, VERSION, len(header), PREFIX.size + len(header) + end + DIGEST))
     put(header)
     at = 0
     for array, start in zip(arrays, starts, strict=True):
         put(bytes(start - at))
-        at = start + ITEM * array.size
+        at = start + array.nbytes
         if array.size:
             stored = np.ascontiguousarray(array, KINDS[str(array.dtype)])
             put(stored.reshape(-1).view(np.uint8).data)
     file.write(digest.digest())
 
 
-def _places(shapes: list[tuple[int, ...]]) -> tuple[list[int], int]:
-    """Where each array begins, and where the last one ends."""
+def _places(sizes: list[int]) -> tuple[list[int], int]:
+    """Where each array of so many bytes begins, and where the last one ends."""
     starts, at = [], 0
-    for shape in shapes:
+    for size in sizes:
         start = -(-at // ALIGN) * ALIGN
         starts.append(start)
-        at = start + ITEM * math.prod(shape)
+        at = start + size
     return starts, at
 
 
@@ -159,7 +158,7 @@ class StateFile:
     def parts(self) -> Parts:
         """The tree with its arrays, which are read now."""
         arrays = []
-        starts, _ = _places(self.head.shapes)
+        starts, _ = _places(_sizes(self.head.shapes, self.head.kinds))
         for shape, kind, start in zip(self.head.shapes, self.head.kinds, starts, strict=True):
             values = np.empty(shape, KINDS[kind])
             self._file.seek(self.head.begins + start)
@@ -239,12 +238,18 @@ def _head(header: bytes, path: str | Path, begins: int, room: int) -> Head:
     if None in shapes:
         raise top.refuse("describes an array that is none")
     checked = [shape for shape in shapes if shape is not None]
-    starts, end = _places(checked)
+    kinds = [entry["dtype"] for entry in entries]
+    starts, end = _places(_sizes(checked, kinds))
     if end != room or starts != [entry["offset"] for entry in entries]:
         raise top.refuse(f"describes {end} bytes of arrays, but the file has {room}")
-    kinds = [entry["dtype"] for entry in entries]
     position = top.part("state").whole("position")
     return Head(names[0], position, names[1], head["state"], checked, kinds, begins)
+
+
+def _sizes(shapes: list[tuple[int, ...]], kinds: list[str]) -> list[int]:
+    """Bytes of each array."""
+    items = (np.dtype(KINDS[kind]).itemsize for kind in kinds)
+    return [item * math.prod(shape) for item, shape in zip(items, shapes, strict=True)]
 
 
 def _shape(entry: Any) -> tuple[int, ...] | None:

@@ -180,6 +180,21 @@ def test_rotary(kernels: ModuleType, rng: np.random.Generator, hd: int) -> None:
         np.testing.assert_array_equal(view[0], x[0])
 
 
+@pytest.mark.parametrize("dims", [2, 6, 16])
+def test_rotary_of_some_dimensions(
+    kernels: ModuleType, rng: np.random.Generator, dims: int
+) -> None:
+    positions = np.array([0, 1, 100, 99_999])
+    x = rng.standard_normal((4, 3 * 16), np.float32)
+    got = kernels.rotary(x.copy(), positions, 3, 10000.0, dims)
+    assert rel_l2(got, attention.rotary(x, positions, 3, 10000.0, dims)) < EPS
+    heads = x.reshape(4, 3, 16), got.reshape(4, 3, 16)
+    np.testing.assert_array_equal(heads[1][..., dims:], heads[0][..., dims:])
+    alone = np.ascontiguousarray(heads[0][..., :dims]).reshape(4, -1)
+    turned = kernels.rotary(alone, positions, 3, 10000.0)
+    np.testing.assert_array_equal(heads[1][..., :dims].reshape(4, -1), turned)
+
+
 def test_rotary_pairs_the_halves(kernels: ModuleType) -> None:
     x = np.array([[1, 0, 0, 1]], np.float32)
     got = kernels.rotary(x, np.array([3]), 1, 100.0)  # angles 3 and 0.3
@@ -278,6 +293,9 @@ def test_errors(kernels: ModuleType) -> None:
         kernels.rotary(x[:, :6], np.arange(3), 2, 10000.0)
     with pytest.raises(ValueError, match=r"positions has shape \[2\]"):
         kernels.rotary(x, np.arange(2), 2, 10000.0)
+    for dims in (0, 3, 6):
+        with pytest.raises(ValueError, match=f"dims is {dims} but needs to be even and at most"):
+            kernels.rotary(x, np.arange(3), 2, 10000.0, dims)
     with pytest.raises(ValueError, match="base is"):
         kernels.rotary(x, np.arange(3), 2, 0.0)
     with pytest.raises(TypeError):

@@ -19,15 +19,8 @@ CASES = HERE / "cases"
 SAYS = {"script": "hello", "prompt_length": 2, "eos": 250}
 DNA = {"kind": "dna", "vocab_size": 12, "logits_width": 16}
 COMMANDS = [
-    "generate",
-    "score",
-    "embed",
-    "variants",
-    "tokenize",
-    "info",
-    "verify",
-    "convert",
-    "mqar",
+    *("generate", "score", "embed", "variants", "tokenize", "info", "bench", "verify", "convert"),
+    *("mqar", "recall"),
 ]
 
 

@@ -14,6 +14,7 @@ from model_files import CASES, folder, stored
 
 from hyena_cpu import config as c
 from hyena_cpu import config_json
+from hyena_cpu.config_ssm import H3Config, S4DConfig
 from hyena_cpu.errors import ModelError
 from hyena_cpu.weights import load_folder
 
@@ -33,6 +34,8 @@ EVERYTHING = c.ModelConfig(
         c.LayerConfig(c.HyenaConfig(c.FilterConfig("modal", 8, modes=2)), None),
         c.LayerConfig(c.BaseConvConfig(short_taps=3), c.MlpConfig("identity", 0)),
         c.LayerConfig(c.BaseConvConfig(c.FilterConfig("relu_mlp", 8, width=4, bands=1)), None),
+        c.LayerConfig(H3Config(8, head_dim=3, discretization="zoh"), None),
+        c.LayerConfig(S4DConfig(6, discretization="bilinear"), None),
     ),
     positions=64,
     classifier=c.ClassifierConfig(2, "mean", bias=True),
@@ -110,6 +113,8 @@ def test_eps_and_other_required_keys_have_no_default() -> None:
         ("layers.1.mixer.heads", 0, "heads 0"),
         ("layers.1.mixer.heads", 4, "rotary positions need an even head width"),
         ("layers.1.mixer.window", 0, "window is 0"),
+        ("layers.1.mixer.rotary.dims", 3, "rotary.dims is 3, must be even and at most .* 4"),
+        ("layers.1.mixer.rotary.dims", 6, "rotary.dims is 6"),
         ("layers.2.mixer.channels", 0, "channels is 0"),
         ("layers.2.mixer.filter.kind", "modal", "long_conv needs an explicit filter"),
         ("layers.2.mixer.filter.threshold", -1, "threshold is -1"),
@@ -125,6 +130,12 @@ def test_eps_and_other_required_keys_have_no_default() -> None:
         ("layers.6.mixer.filter.width", 0, "width is 0"),
         ("layers.6.mixer.filter.bands", 0, "bands is 0"),
         ("layers.6.mixer.filter.normalize", "time_l2", "normalize is for"),
+        ("layers.7.mixer.d_state", 7, "d_state is 7, must be even and within 2..65536"),
+        ("layers.7.mixer.d_state", 0, "d_state is 0"),
+        ("layers.7.mixer.head_dim", 5, "d_model 12 is not divisible by head_dim 5"),
+        ("layers.7.mixer.head_dim", 0, "head_dim 0"),
+        ("layers.8.mixer.discretization", "euler", "not one of bilinear, zoh"),
+        ("layers.8.mixer.d_state", 1 << 17, "d_state is 131072"),
         ("classifier.labels", 0, "labels must be positive"),
         ("special_tokens.eos", 20, "eos is 20, must be below vocab_size 20"),
         ("special_tokens.styles.play", -1, "play is -1"),

@@ -14,6 +14,7 @@ import hyena_cpu
 from hyena_cpu import InputError, LimitError, ModelError
 from hyena_cpu.conv_state import ConvState
 from hyena_cpu.lag_state import LagState
+from hyena_cpu.modal_state import ModalState
 from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
 from hyena_cpu.scan_state import ScanState
@@ -38,6 +39,8 @@ def pieces(state: object) -> list[np.ndarray]:
             seen.append(layer.now)
         elif isinstance(layer, LagState):
             seen.append(layer.rows[-layer.reach :])
+        elif isinstance(layer, ModalState):
+            seen += [layer.modes, layer.tail] if len(layer.tail) else [layer.modes]
         else:
             layer = getattr(layer, "cache", layer)
             first = max(0, layer.length - layer.window) if layer.window else 0
@@ -298,3 +301,12 @@ def test_a_saved_model_is_the_same_model(name: str, tmp_path: Path) -> None:
     assert np.array_equal(
         Model(again, None, threads=1).logits(ids), model(CAUSAL[name]).logits(ids)
     )
+
+
+def test_one_array_of_ids_is_one_sequence() -> None:
+    m = model(CAUSAL["order2"])
+    ids = tokens(40)
+    np.testing.assert_array_equal(m.embed(ids), m.embed([ids]))
+    assert m.score(ids) == m.score([ids])
+    with pytest.raises(InputError, match="token ids must be integers, got float64"):
+        m.embed(ids.astype(np.float64))

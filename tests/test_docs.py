@@ -164,6 +164,8 @@ def compare(block: Block, printed: str) -> None:
 
 
 def test_options_in_the_documents_exist() -> None:
+    from bench_modules import run
+
     known = set(FOREIGN_OPTIONS)
     for command in COMMANDS:
         parser = importlib.import_module(f"hyena_cpu.cli.{command}").parser()
@@ -172,6 +174,7 @@ def test_options_in_the_documents_exist() -> None:
             if isinstance(action, argparse._SubParsersAction):
                 for part in action.choices.values():
                     known.update(part._option_string_actions)
+    known.update(run.parser()._option_string_actions)
     for page in PAGES:
         text = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL)
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text):

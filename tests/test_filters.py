@@ -37,6 +37,17 @@ def random_filter(
             "poles": poles.astype(np.float32),
             "residues": normal(channels, config.modes, 2),
         }
+    if config.kind == "shift":
+        return {name: normal(channels, config.taps, scale=0.3) for name in "BC"}
+    if config.kind == "ssm_diag":
+        single = (channels, config.modes)
+        return {
+            "B": normal(*single, 2),
+            "C": normal(*single, 2),
+            "log_decay": normal(*single) - 1,
+            "frequency": 3 * normal(*single),
+            "log_dt": normal(channels) - 2,
+        }
     E, P = 2 * config.bands + 1, config.width
     if config.kind == "relu_mlp":
         return {
@@ -75,6 +86,9 @@ FILTERS = {
     "sine_window plain": FilterConfig("sine_window", 16, width=5, bands=1, sine_layers=1),
     "explicit": FilterConfig("explicit", 33, threshold=0.3),
     "modal": FilterConfig("modal", 50, modes=3),
+    "ssm_diag": FilterConfig("ssm_diag", 150, modes=5),
+    "ssm_diag zoh": FilterConfig("ssm_diag", 50, modes=1, discretization="zoh"),
+    "shift": FilterConfig("shift", 20),
     "relu_mlp": FilterConfig("relu_mlp", 61, width=5, bands=1),
 }
 CHANNELS = 19

@@ -110,10 +110,10 @@ def test_family_detection() -> None:
         ({"layer": {"_name_": "hyena"}, "vocab_size": 12}, "hyenadna"),
         ({"layer": {"_name_": "hyena"}, "vocab_size": 50257}, "safari"),
         ({"sequence_mixer": {}}, "zoology"),
+        ({"ssm_cfg": {}}, "h3"),
     ):
         assert detect_family(data, "x") == family
     for data, reason in (
-        ({"ssm_cfg": {}}, "H3"),
         ({"model_type": "stripedhyena"}, "StripedHyena / Evo"),
         (EVO_1, "hyena_layer_idxs marks a model of StripedHyena / Evo"),
         (EVO_1 | {"model_type": "stripedhyena"}, "StripedHyena / Evo"),

@@ -22,6 +22,8 @@ from hyena_cpu.config import (
     RotaryConfig,
     SpecialTokens,
     TokenizerConfig,
+    diagonal_filter,
+    shift_filter,
 )
 from hyena_cpu.config_recurrent import (
     BasedConfig,
@@ -32,6 +34,7 @@ from hyena_cpu.config_recurrent import (
     RwkvTimeConfig,
 )
 from hyena_cpu.config_selection import TOPS, AutocorrelationConfig, SelectionConfig
+from hyena_cpu.config_ssm import H3Config, S4DConfig
 from hyena_cpu.model import Model
 from hyena_cpu.weights import Weights, save_folder
 from hyena_cpu.weights.recurrent import recurrent_shapes
@@ -48,6 +51,8 @@ SINE_WINDOW = FilterConfig(
 )
 EXPLICIT = FilterConfig("explicit", taps=LENGTH, threshold=0.01)
 MODAL = FilterConfig("modal", taps=LENGTH, modes=3)
+SSM = FilterConfig("ssm_diag", taps=LENGTH, modes=4, discretization="zoh")
+SHIFT = FilterConfig("shift", taps=24)
 RELU = FilterConfig("relu_mlp", taps=LENGTH - 100, width=16, bands=1)
 
 GELU = MlpConfig("gelu_tanh", 3 * WIDTH)
@@ -100,6 +105,14 @@ CAUSAL: dict[str, ModelConfig] = {
         layer(BaseConvConfig(RELU, activation=True), IDENTITY),
         layer(BaseConvConfig(EXPLICIT)),
     ),
+    "h3": _model(
+        layer(H3Config(16)),
+        layer(AttentionConfig(heads=2, rotary=RotaryConfig(dims=4))),
+        layer(H3Config(16)),
+    ),
+    "h3_heads": _model(layer(H3Config(8, head_dim=4, discretization="zoh"), None)),
+    "s4d": _model(layer(S4DConfig(8)), layer(S4DConfig(6, discretization="bilinear"), None)),
+    "ssm_filters": _model(layer(HyenaConfig(SSM)), layer(HyenaConfig(SHIFT))),
     "blocked_attention": _model(layer(AttentionConfig(heads=2, window=50, blocked=True), IDENTITY)),
     "based": _model(layer(BasedConfig(2, 4), None), layer(BasedConfig(1, 8))),
     "retnet": _model(
@@ -178,6 +191,18 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
             tensors[f"{prefix}.poles"] = poles.astype(np.float32)
             normal(f"{prefix}.residues", channels, f.modes, 2, scale=0.3)
             return
+        if f.kind == "shift":
+            for name in "BC":
+                normal(f"{prefix}.{name}", channels, f.taps, scale=f.taps**-0.5)
+            return
+        if f.kind == "ssm_diag":
+            normal(f"{prefix}.B", channels, f.modes, 2, scale=0.1, mean=0.7)
+            normal(f"{prefix}.C", channels, f.modes, 2, scale=2.0)
+            normal(f"{prefix}.log_decay", channels, f.modes, scale=0.05, mean=-0.7)
+            normal(f"{prefix}.frequency", channels, f.modes, scale=0.05)
+            tensors[f"{prefix}.frequency"] += np.pi * np.arange(f.modes, dtype=np.float32)
+            normal(f"{prefix}.log_dt", channels, scale=0.7, mean=-3.0)
+            return
         if f.kind == "relu_mlp":
             tensors[f"{prefix}.features"] = positional(f)
             linear(f"{prefix}.linear.0", f.width, features, True)
@@ -242,6 +267,17 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
                 linear(f"{prefix}.score", 1 + sma, width, m.choose != "sigmoid_top")
                 if sma:
                     normal(f"{prefix}.score.temperature", 1, scale=0.1, mean=1.0)
+        elif isinstance(m, S4DConfig):
+            long_filter(f"{prefix}.filter", diagonal_filter(m), width)
+            normal(f"{prefix}.skip", width, scale=0.5)
+            linear(f"{prefix}.out_proj", width, width, True)
+        elif isinstance(m, H3Config):
+            for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                linear(f"{prefix}.{name}", width, width, True)
+            long_filter(f"{prefix}.shift_filter", shift_filter(m), width)
+            long_filter(f"{prefix}.filter", diagonal_filter(m), width // m.head_dim)
+            normal(f"{prefix}.shift_skip", width, scale=0.5)
+            normal(f"{prefix}.skip", width // m.head_dim, scale=0.5)
         elif isinstance(m, H3ConvConfig):
             for name in "qkv":
                 linear(f"{prefix}.{name}_proj", width, width, True)

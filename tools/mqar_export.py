@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from exporting import Json, file_hashes, write_json
 from mqar_card import model_card
-from mqar_model import MIXERS, VOCABULARY, RecallModel, config, recall_shape
+from mqar_model import MIXERS, RecallModel, config, recall_shape
 from mqar_results import chosen, grid_cells, replace_results
 from safetensors.torch import load_file
+from text_model import Shape
 from train_mqar import CHOICE, STOP, VALIDATION_SEED, WARMUP, WEIGHT_DECAY, read_cells
 
 import hyena_cpu
@@ -50,10 +51,14 @@ def setting_of(line: Json) -> Setting:
     return Setting(line["vocabulary"], line["length"], line["pairs"])
 
 
+def shape_of(line: Json) -> Shape:
+    return recall_shape(line["mixer"], line["vocabulary"], line["length"], line["width"])
+
+
 def write_model(line: Json, work: Path, folder: Path, name: str, dtype: Any) -> None:
     """The native folder of a cell."""
     weights = load_file(work / "weights" / line["weights"])
-    shape = recall_shape(line["mixer"], line["length"], line["width"])
+    shape = shape_of(line)
     tensors = {name: value.numpy() for name, value in weights.items()}
     shutil.rmtree(folder, ignore_errors=True)
     save_folder(folder, config(name, shape), tensors, dtype=dtype)
@@ -72,7 +77,7 @@ def measured(line: Json, work: Path) -> Json:
 @torch.no_grad()
 def reference(line: Json, folder: Path) -> Json:
     """What PyTorch makes of the stored weights."""
-    model = RecallModel(recall_shape(line["mixer"], line["length"], line["width"]))
+    model = RecallModel(shape_of(line))
     stored = load_file(folder / "model.safetensors")
     model.load_state_dict({name: value.float() for name, value in stored.items()})
     rows = generate(setting_of(line), TEST_ROWS, TEST_SEED)
@@ -83,7 +88,7 @@ def reference(line: Json, folder: Path) -> Json:
     last = model(probe[None], torch.ones(1, len(probe), dtype=torch.bool))[-1]
     return {
         "protocol": PROTOCOL,
-        "vocab_size": VOCABULARY,
+        "vocab_size": line["vocabulary"],
         "length": line["length"],
         "pairs": line["pairs"],
         "rows": TEST_ROWS,

@@ -24,7 +24,6 @@ MIXERS = {  # A: attention, H: order-2 Hyena, b and B: BaseConv with 3 taps and 
     "base_conv": "bB",
     "hyena": "HH",
 }
-VOCABULARY = 256
 NORM_EPS = 1e-5
 SHORT_TAPS = 3
 FILTER_WIDTH = 16  # hidden units of BaseConv's filter MLP
@@ -112,10 +111,10 @@ class RecallModel(nn.Module):
         return functional.linear(self.norm(x[chosen]), self.embedding.weight)
 
 
-def recall_shape(name: str, length: int, width: int) -> Shape:
+def recall_shape(name: str, vocabulary: int, length: int, width: int) -> Shape:
     """The sizes of the model `name` for rows of `length` tokens; filters are as long as these."""
     return Shape(
-        vocab=VOCABULARY,
+        vocab=vocabulary,
         width=width,
         layers=MIXERS[name],
         heads=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporting import Json, table
-from train_mqar import CHOICE, MIXERS, PAIRS, WIDTHS, chosen_rate
+from train_mqar import CHOICE, MIXERS, PAIRS, VOCABULARIES, WIDTHS, chosen_rate
 
 BEGIN, END = "<!-- results: written by tools/mqar_export.py -->", "<!-- end of the results -->"
 SOLVED = 0.99  # accuracy on the test rows
@@ -83,12 +83,13 @@ def solved(cells: list[Json]) -> str:
 
 def grid_table(lines: list[Json]) -> str:
     widths = sorted(WIDTHS)
-    rows = [["N", "pairs", "chance", "layers", *(f"d = {d}" for d in widths)]]
+    rows = [["N", "V", "pairs", "chance", "layers", *(f"d = {d}" for d in widths)]]
     rows.append(["---"] * len(rows[0]))
     for length, pairs in PAIRS.items():
         for mixer in MIXERS:
             cells = [chosen(lines, mixer, length, width) for width in widths]
-            about = [str(length), str(pairs), f"{1 / pairs:.4g}", NAMES[mixer]]
+            about = [str(length), str(VOCABULARIES[length]), str(pairs), f"{1 / pairs:.4g}"]
+            about.append(NAMES[mixer])
             rows.append(about + [entry(cell) for cell in cells])
     return table(rows)
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from mqar_batches import RowSampler
-from mqar_model import MIXERS, VOCABULARY, RecallModel, recall_shape
+from mqar_model import MIXERS, RecallModel, recall_shape
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
@@ -37,6 +37,7 @@ from training import replace_file
 from hyena_cpu.mqar import UNSCORED, Setting, generate
 
 PAIRS = {64: 4, 128: 8, 256: 16}
+VOCABULARIES = {64: 256, 128: 256, 256: 512}  # larger than the length
 WIDTHS = (64, 32, 128)
 RATES = (3e-3, 1e-3, 1e-2)
 CHOICE = (64, 64)  # N and d where the learning rate is chosen
@@ -67,7 +68,7 @@ class Cell:
 
     @property
     def setting(self) -> Setting:
-        return Setting(VOCABULARY, self.length, self.pairs)
+        return Setting(VOCABULARIES[self.length], self.length, self.pairs)
 
     @property
     def name(self) -> str:
@@ -88,7 +89,8 @@ class CellTrainer:
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
         torch.manual_seed(cell.seed)
-        self.model = RecallModel(recall_shape(cell.mixer, cell.length, cell.width))
+        vocabulary = cell.setting.vocab_size
+        self.model = RecallModel(recall_shape(cell.mixer, vocabulary, cell.length, cell.width))
         self.sampler = RowSampler(cell.setting, cell.seed)
         self.batch = TOKENS // cell.length
         self.optimizer = torch.optim.AdamW(
@@ -167,7 +169,7 @@ def run_cell(cell: Cell, steps: int | None, work: Path) -> dict[str, Any]:
     return {
         **asdict(cell),
         "pairs": cell.pairs,
-        "vocabulary": VOCABULARY,
+        "vocabulary": cell.setting.vocab_size,
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "batch": trainer.batch,
         "steps_planned": steps,

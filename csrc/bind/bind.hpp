@@ -14,3 +14,4 @@ void bind_attention(py::module_& m);
 void bind_filter(py::module_& m);
 void bind_online(py::module_& m);
 void bind_scan(py::module_& m);
+void bind_modal(py::module_& m);

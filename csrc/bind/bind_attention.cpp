@@ -84,7 +84,8 @@ FloatArray attend_at_call(const FloatArray& q, const Positions& at, const FloatA
   return result;
 }
 
-FloatArray rotary_call(FloatArray x, const Positions& positions, std::int64_t heads, double base, int threads) {
+FloatArray rotary_call(FloatArray x, const Positions& positions, std::int64_t heads, double base,
+                       std::optional<std::int64_t> dims, int threads) {
   const std::string op = "rotary";
   const Rows view = writable_rows(op, "x", x, -1, -1);
   if (heads < 1 || view.cols < 1 || view.cols % (2 * heads) != 0)
@@ -94,10 +95,14 @@ FloatArray rotary_call(FloatArray x, const Positions& positions, std::int64_t he
     reject(op, "positions has shape " + shape_text(positions) + " but needs contiguous [" + std::to_string(view.rows) +
                    "]");
   if (!(base > 0)) reject(op, "base is " + std::to_string(base) + " but needs to be positive");
+  const std::int64_t turned = dims.value_or(view.cols / heads);
+  if (turned < 2 || turned % 2 != 0 || turned > view.cols / heads)
+    reject(op, "dims is " + std::to_string(turned) + " but needs to be even and at most the head width " +
+                   std::to_string(view.cols / heads));
   thread_count(op, threads);
   {
     const py::gil_scoped_release release;
-    rotary(view, positions.data(), heads, base, threads);
+    rotary(view, positions.data(), heads, base, turned, threads);
   }
   return x;
 }
@@ -182,14 +187,15 @@ Returns:
 Raises:
     ValueError: shapes that do not fit, slots beyond the cache, or slots that do not increase.)");
   m.def("rotary", &rotary_call, py::arg("x").noconvert(), py::arg("positions").noconvert(), py::arg("heads"),
-        py::arg("base"), py::kw_only(), py::arg("threads") = 1,
-        R"(Turns x in place by rotary positions (arXiv 2104.09864, elements i and i + hd/2 paired).
+        py::arg("base"), py::arg("dims") = py::none(), py::kw_only(), py::arg("threads") = 1,
+        R"(Turns x in place by rotary positions (arXiv 2104.09864, elements i and i + dims/2 paired).
 
 Args:
     x: float32 [T, H * hd], hd even, written; rows may lie any distance apart.
     positions: int64 [T].
     heads: H.
-    base: angles are positions * base^(-2i/hd), in float64.
+    base: angles are positions * base^(-2i/dims), in float64.
+    dims: how many elements of a head are turned, the first ones; None: all.
     threads: at most this many threads work.
 
 Returns:

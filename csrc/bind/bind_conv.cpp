@@ -30,7 +30,7 @@ py::array short_conv_py(const FloatArray& x, const FloatArray& taps, const Maybe
   job.short_taps = taps.shape(0);
   if (job.short_taps < 1) reject(op, "taps has shape " + shape_text(taps) + " but needs at least one row");
   job.bias = bias ? floats(op, "bias", *bias, {C}) : nullptr;
-  job.tail = floats(op, "tail", tail, {job.short_taps - 1, C});
+  job.tail = rows(op, "tail", tail, job.short_taps - 1, C);
   const std::int64_t G = tile_groups(C / parts);
   FloatArray y;
   if (out) {
@@ -249,8 +249,8 @@ void bind_conv(py::module_& m) {
         "Depthwise causal FIR over token rows x float32 [T, C], C = parts * D, into tiles float32\n"
         "[parts, G, T, 16], G = ceil(D / 16): channel c of part p lands at [p, c // 16, t, c % 16].\n"
         "taps [K, C]: taps[K - 1] multiplies the current token, taps[0] the one K - 1 ago; bias [C] or\n"
-        "None; tail [K - 1, C] is the inputs before x, oldest first. The bits do not depend on how a\n"
-        "sequence is split into calls. Raises ValueError on wrong shapes.");
+        "None; tail [K - 1, C] is the inputs before x, oldest first; its rows may lie any distance apart. The\n"
+        "bits do not depend on how a sequence is split into calls. Raises ValueError on wrong shapes.");
   m.def("transform_size", &transform_size_py, py::arg("minimum"),
         "Smallest supported real-transform size >= minimum: c 2^k with c = 1, 3 or 5, even, or with c = 9, 15 or\n"
         "27 and k >= 6, at most 2^31.\n"

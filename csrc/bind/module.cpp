@@ -20,4 +20,5 @@ PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
   bind_filter(m);
   bind_online(m);
   bind_scan(m);
+  bind_modal(m);
 }

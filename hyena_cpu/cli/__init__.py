@@ -17,6 +17,7 @@ COMMANDS = {
     "variants": "what a model says of alleles against a reference: a table",
     "tokenize": "show the tokens of a text",
     "info": "what a model is and how it will be computed",
+    "bench": "how fast a model, or a layer of every kind, runs here: a table",
     "verify": "whether a model is computed as it should be: a table",
     "convert": "write a model folder from another program's checkpoint",
     "mqar": "associative recall: write its rows, or how often models are right on them",

@@ -34,6 +34,7 @@ from ..config_recurrent import (
     RwkvTimeConfig,
 )
 from ..config_selection import AutocorrelationConfig, SelectionConfig
+from ..config_ssm import H3Config, S4DConfig
 from ..context import Context
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
@@ -42,11 +43,13 @@ from .attention import Attention
 from .autocorrelation import Autocorrelation
 from .base_conv import BaseConv
 from .explicit import H3Conv, LongConv
+from .h3 import H3
 from .hyena import Hyena
 from .linear_attention import Based, RetNet
 from .mamba import Mamba
 from .recurrent import Recurrent
 from .rwkv import RwkvChannel, RwkvTime
+from .s4d import S4D
 from .selection import Selection
 
 Floats = NDArray[np.float32]
@@ -89,6 +92,8 @@ _MIXERS: dict[type, Any] = {
     MambaConfig: partial(Recurrent, Mamba),
     SelectionConfig: Selection,
     AutocorrelationConfig: Autocorrelation,
+    H3Config: H3,
+    S4DConfig: S4D,
 }
 
 

@@ -54,8 +54,11 @@ class Attention:
         q, k, v = qkv[:, :width], qkv[:, width : 2 * width], qkv[:, 2 * width :]
         if self.config.rotary is not None:
             # q and k lie side by side: turned together, every angle is computed once.
-            heads, base = 2 * self.config.heads, self.config.rotary.base
-            kernels.rotary(qkv[:, : 2 * width], ctx.positions, heads, base, threads=ctx.threads)
+            heads, rotary = 2 * self.config.heads, self.config.rotary
+            both = qkv[:, : 2 * width]
+            kernels.rotary(
+                both, ctx.positions, heads, rotary.base, rotary.dims, threads=ctx.threads
+            )
         for b, first, last in ctx.segments():
             cache = self.new_state() if states is None else states[b]
             cache = cache if ctx.keep else cache.fork()

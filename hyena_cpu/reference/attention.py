@@ -14,19 +14,22 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 
-def rotary(x: npt.ArrayLike, positions: npt.ArrayLike, heads: int, base: float) -> Array:
-    """x [T, H * hd] with elements i and i + hd/2 of a head turned by position * base^(-2i/hd).
+def rotary(
+    x: npt.ArrayLike, positions: npt.ArrayLike, heads: int, base: float, dims: int | None = None
+) -> Array:
+    """x [T, H * hd] with elements i and i + dims/2 of a head turned by position * base^(-2i/dims);
+    dims None: all of the head.
 
     arXiv 2104.09864 with the halves of a head paired; a new array, where the kernel works in place.
     """
-    x = np.asarray(x, np.float64)
-    T, width = x.shape[0], x.shape[1] // heads
-    half = width // 2
-    rate = base ** (-2.0 * np.arange(half) / width)
+    rows = np.asarray(x, np.float64)
+    parts = rows.reshape(len(rows), heads, -1)
+    dims = parts.shape[-1] if dims is None else dims
+    rate = base ** (-2.0 * np.arange(dims // 2) / dims)
     turn = np.exp(1j * np.asarray(positions, np.float64)[:, None] * rate)[:, None, :]
-    first, second = np.split(x.reshape(T, heads, width), 2, axis=-1)
+    first, second = np.split(parts[..., :dims], 2, axis=-1)
     pairs = (first + 1j * second) * turn
-    return np.concatenate([pairs.real, pairs.imag], axis=-1).reshape(x.shape)
+    return np.concatenate([pairs.real, pairs.imag, parts[..., dims:]], axis=-1).reshape(rows.shape)
 
 
 def kv_append(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config import FilterConfig
+from . import ssm
 
 F64 = NDArray[np.float64]
 
@@ -86,6 +87,10 @@ def long_filter(config: FilterConfig, tensors: Mapping[str, NDArray[Any]]) -> F6
     """All taps [C, L] of a filter from its native tensors."""
     if config.kind == "explicit":
         return soft_threshold(tensors["taps"], config.threshold)
+    if config.kind == "ssm_diag":
+        return ssm.diagonal_taps(tensors, config.discretization, config.taps)
+    if config.kind == "shift":
+        return ssm.shift_taps(tensors)
     if config.kind == "modal":
         return modal(tensors["poles"], tensors["residues"], config.taps)
     wide = {name: value.astype(np.float64) for name, value in tensors.items()}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +27,13 @@ from ..config import (
     MlpConfig,
     ModelConfig,
     NormConfig,
+    RotaryConfig,
+    diagonal_filter,
+    shift_filter,
 )
 from ..config_recurrent import RecurrentConfig
 from ..config_selection import AutocorrelationConfig, SelectionConfig
+from ..config_ssm import H3Config, S4DConfig
 from . import recurrent
 from .filters import long_filter
 from .selection import autocorrelation, selection
@@ -95,6 +100,10 @@ def mixer(config: MixerConfig, t: Mapping[str, F64], x: F64, ids: NDArray[np.int
         return selection(config, t, x, ids, attn)
     if isinstance(config, AutocorrelationConfig):
         return autocorrelation(config, x, ids)
+    if isinstance(config, H3Config):
+        return h3(config, t, x)
+    if isinstance(config, S4DConfig):
+        return s4d(config, t, x)
     return h3_conv(config, t, x)
 
 
@@ -122,7 +131,7 @@ def attention(config: AttentionConfig, t: Mapping[str, F64], x: F64) -> F64:
         part.reshape(length, config.heads, hd) for part in np.split(linear(t, "qkv", x), 3, axis=1)
     )
     if config.rotary is not None:
-        q, k = rotary(q, config.rotary.base), rotary(k, config.rotary.base)
+        q, k = rotary(q, config.rotary), rotary(k, config.rotary)
     scores = np.einsum("ihd,jhd->hij", q, k) / math.sqrt(hd)
     i, j = np.arange(length)[:, None], np.arange(length)[None, :]
     window = config.window or length
@@ -134,13 +143,17 @@ def attention(config: AttentionConfig, t: Mapping[str, F64], x: F64) -> F64:
     return linear(t, "out_proj", mixed)
 
 
-def rotary(x: F64, base: float) -> F64:
-    """x [T, H, hd]: element i turns with element i + hd/2 by position * base^(-2 i / hd)."""
+def rotary(x: F64, config: RotaryConfig) -> F64:
+    """x [T, H, hd]: element i of the first `dims` (None: hd) turns with element i + dims/2 by
+    position * base^(-2 i / dims).
+    """
     length, _, hd = x.shape
-    angle = np.arange(length)[:, None] * base ** (-np.arange(0, hd, 2) / hd)
+    dims = hd if config.dims is None else config.dims
+    angle = np.arange(length)[:, None] * config.base ** (-np.arange(0, dims, 2) / dims)
     cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
-    first, second = x[..., : hd // 2], x[..., hd // 2 :]
-    return np.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+    first, second, rest = np.split(x, [dims // 2, dims], axis=-1)
+    turned = [first * cos - second * sin, first * sin + second * cos, rest]
+    return np.concatenate(turned, axis=-1)
 
 
 def long_conv_layer(config: LongConvConfig, t: Mapping[str, F64], x: F64) -> F64:
@@ -176,6 +189,33 @@ def base_conv(config: BaseConvConfig, t: Mapping[str, F64], x: F64) -> F64:
     if config.activation:
         conv, projected = conv * sigmoid(conv), projected * sigmoid(projected)
     return conv * projected + x
+
+
+def h3(config: H3Config, t: Mapping[str, F64], x: F64) -> F64:
+    """H3 (Fu et al. 2022, arXiv 2212.14052, and its code); channel i H + h is part i of head h."""
+    q, k, v = (linear(t, f"{name}_proj", x) for name in "qkv")
+    heads = len(t["skip"])
+    first = taps(shift_filter(config), under(t, "shift_filter."), len(x))
+    second = diagonal_taps(config, t, len(x))
+    s = causal_conv(first, k) + t["shift_skip"] * k
+    out = np.zeros_like(q)
+    parts = [slice(i * heads, (i + 1) * heads) for i in range(config.head_dim)]
+    for i in parts:
+        for j in parts:
+            kv = s[:, i] * v[:, j]
+            out[:, j] += q[:, i] * (causal_conv(second, kv) + t["skip"] * kv)
+    return linear(t, "out_proj", out)
+
+
+def s4d(config: S4DConfig, t: Mapping[str, F64], x: F64) -> F64:
+    """S4D (Gu et al. 2022, arXiv 2206.11893)."""
+    y = causal_conv(diagonal_taps(config, t, len(x)), x) + t["skip"] * x
+    return linear(t, "out_proj", gelu_erf(y))
+
+
+def diagonal_taps(config: H3Config | S4DConfig, t: Mapping[str, F64], length: int) -> F64:
+    """The diagonal filter of a mixer, [C, length]."""
+    return long_filter(replace(diagonal_filter(config), taps=length), under(t, "filter."))
 
 
 # ---- pieces

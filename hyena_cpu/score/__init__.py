@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from numpy.typing import ArrayLike
 
+from ..ids import several
 from .positions import BASE_COLUMNS, TOKEN_COLUMNS, Part, base_parts, token_parts
 from .rows import COLUMNS, TEXT_COLUMNS, Row, Strand, score_fasta, score_text, values
 from .sums import Score, groups, score_each, tokens_of
@@ -43,7 +44,7 @@ __all__ = [
 
 def score(
     model: Model,
-    sequences: str | bytes | Sequence[str | bytes | ArrayLike],
+    sequences: str | bytes | ArrayLike | Sequence[str | bytes | ArrayLike],
     *,
     window: int | None = None,
     stride: int | None = None,
@@ -60,6 +61,5 @@ def score(
     """
     setup = Setup(window, stride, bos, style, alphabet=alphabet)
     check(model, setup)
-    texts = [sequences] if isinstance(sequences, str | bytes) else sequences
-    tokens = (tokens_of(model, text, setup) for text in texts)
+    tokens = (tokens_of(model, text, setup) for text in several(sequences))
     return [one for group in groups(tokens, len) for one in score_each(model, group, setup)]

@@ -1,7 +1,7 @@
 """Weights of a model folder: configuration and float32 tensors under native names.
 
-`load_folder` reads native, HyenaDNA, safari and Zoology folders; `convert` writes native ones, also
-from PyTorch files. Later stages see `ModelConfig` and native names only.
+`load_folder` reads native, HyenaDNA, safari, Zoology and H3 folders; `convert` writes native ones,
+also from PyTorch files. Later stages see `ModelConfig` and native names only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from .. import config_json
 from ..config import MixerConfig, ModelConfig, TokenizerConfig
 from ..errors import ModelError
-from . import hyenadna, native, safari, safetensors, torch_pickle, zoology
+from . import h3, hyenadna, native, safari, safetensors, torch_pickle, zoology
 from .foreign import Source
 from .naming import Array, is_training_leftover
 from .native import save_folder
@@ -44,9 +44,9 @@ FAMILIES: dict[str, Loader] = {
     "hyenadna": hyenadna.load,
     "safari": safari.load,
     "zoology": zoology.load,
+    "h3": h3.load,
 }
 UNSUPPORTED = {  # families by a key or model_type that is theirs alone
-    "ssm_cfg": "H3",
     "hyena_layer_idxs": "StripedHyena / Evo",
     "hcl_layer_idxs": "StripedHyena / Evo",
     "stripedhyena": "StripedHyena / Evo",
@@ -82,7 +82,7 @@ def load_folder(
 
     Args:
         path: a folder with config.json and model.safetensors (or shards with an index).
-        family: native, hyenadna, safari or zoology; found from config.json if None.
+        family: native, hyenadna, safari, zoology or h3; found from config.json if None.
         modulation_shift: replaces the shift of every filter window.
         allow_nonfinite: let tensors with NaN or infinities pass.
         name: what to call a model that has no name of its own; that of the folder if empty.
@@ -183,6 +183,8 @@ def detect_family(data: Any, where: str) -> str:
     if marks:
         name = UNSUPPORTED[marks[0]]
         raise ModelError(f"{where}: {marks[0]} marks a model of {name}, which is not supported yet")
+    if "ssm_cfg" in data:
+        return "h3"
     if "sequence_mixer" in data:
         return "zoology"
     if model_type is not None:

@@ -25,9 +25,12 @@ from ..config import (
     MixerConfig,
     ModelConfig,
     check,
+    diagonal_filter,
+    shift_filter,
 )
 from ..config_recurrent import RecurrentConfig
 from ..config_selection import TOPS, AutocorrelationConfig, SelectionConfig
+from ..config_ssm import H3Config, S4DConfig
 from ..errors import ModelError, NumericError
 from ..files import sync_folder
 from .foreign import Source
@@ -122,9 +125,17 @@ def mixer_shapes(mixer: MixerConfig, D: int) -> Shapes:
         return _selection(mixer, D)
     if isinstance(mixer, AutocorrelationConfig):
         return {}
+    if isinstance(mixer, S4DConfig):
+        found = _prefixed("filter", _filter(diagonal_filter(mixer), D))
+        return found | {"skip": (D,)} | _linear("out_proj", D, D, True)
     found = {}
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         found |= _linear(name, D, D, True)
+    if isinstance(mixer, H3Config):
+        heads = D // mixer.head_dim
+        found |= _prefixed("shift_filter", _filter(shift_filter(mixer), D))
+        found |= _prefixed("filter", _filter(diagonal_filter(mixer), heads))
+        return found | {"shift_skip": (D,), "skip": (heads,)}
     for name in ("shift_filter", "filter"):
         found |= _prefixed(name, _filter(mixer.filter, D))
     return found | {"shift_skip": (D,), "skip": (D,)}
@@ -141,14 +152,21 @@ def _selection(mixer: SelectionConfig, D: int) -> Shapes:
 
 def _filter(filter: FilterConfig, C: int) -> Shapes:
     L, P, E, S = filter.taps, filter.width, 2 * filter.bands + 1, filter.sine_layers
+    found: Shapes
     if filter.kind == "explicit":
         return {"taps": (C, L)}
     if filter.kind == "modal":
         return {"poles": (C, filter.modes, 2), "residues": (C, filter.modes, 2)}
+    if filter.kind == "shift":
+        return {"B": (C, L), "C": (C, L)}
+    if filter.kind == "ssm_diag":
+        pairs, single = (C, filter.modes, 2), (C, filter.modes)
+        found = {"B": pairs, "C": pairs, "log_decay": single, "frequency": single}
+        return found | {"log_dt": (C,)}
     if filter.kind == "relu_mlp":
         hidden = {"features": (L, E)} | _linear("linear.0", P, E, True)
         return hidden | _linear("linear.1", C, P, True)
-    found: Shapes = {"features": (L, E), "times": (L,)} if filter.kind == "implicit" else {}
+    found = {"features": (L, E), "times": (L,)} if filter.kind == "implicit" else {}
     for k in range(S):
         found |= _linear(f"linear.{k}", P, P if k else E, True) | {f"freq.{k}": (P,)}
     found[f"linear.{S}.weight"] = (C, P)
@@ -228,7 +246,7 @@ def _json(config: ModelConfig, where: str) -> bytes:
 
 
 def _rounded(name: str, value: Array, dtype: str) -> NDArray[Any]:
-    if dtype == "float32" or (".filter." in name and not name.endswith(".taps")):
+    if dtype == "float32" or ("filter." in name and not name.endswith(".taps")):
         return np.ascontiguousarray(value)
     with np.errstate(over="ignore"):
         half = value.astype(np.float16)

@@ -19,6 +19,7 @@ from ..config import (
     MlpConfig,
     ModelConfig,
     NormConfig,
+    RotaryConfig,
     SpecialTokens,
     check,
 )
@@ -38,7 +39,8 @@ def load(
     data: dict[str, Any], stored: Mapping[str, Array], source: Source
 ) -> tuple[ModelConfig, dict[str, Array], list[str]]:
     """Config and native tensors of a safari language model. Raises ModelError, NumericError."""
-    tensors = _author_rewrites(clean(stored, ("model.",), source.weights), source.weights)
+    tensors = author_rewrites(clean(stored, ("model.",), source.weights), source.weights)
+    tensors = _stacked_projections(_newer_names(tensors, source.weights))
     config, notes = language_model(data, tensors, source, family="safari", default_shift=0.0)
     # z is trained in this family, so it must come from the file.
     return finish(config, tensors, source, notes, may_rebuild=frozenset({"times", "deltas"}))
@@ -89,7 +91,7 @@ def language_model(
         shift = source.modulation_shift
     hyena = hyena_config(layer, shift)
     backbone.check_grid_length(hyena.filter.taps, "l_max", stored, layer.where)
-    attention = _attention_layers(keys, layers)
+    attention = attention_layers(keys, layers)
     mlp = MlpConfig("gelu_tanh", keys.positive("d_inner", 4 * D))
     positions = keys.integer("max_position_embeddings", 0)
     keys.skip(_TRAINING_KEYS)
@@ -106,7 +108,7 @@ def language_model(
         norm=NormConfig("layernorm", 1e-5),
         layers=tuple(LayerConfig(attention.get(i, hyena), mlp) for i in range(layers)),
         positions=positions if positions > 0 else None,
-        special_tokens=SpecialTokens(eos=50256 if vocab == _GPT2_VOCABULARY else None),
+        special_tokens=SpecialTokens(eos=end_of_text(vocab)),
         family=family,
     )
     return config, keys.notes
@@ -171,8 +173,18 @@ def rows(table: Array) -> int:
     return table.shape[0] if table.ndim == 2 and table.shape[0] > 0 else 1
 
 
-def _attention_layers(keys: Keys, layers: int) -> dict[int, AttentionConfig]:
-    """attn_layer_idx and attn_cfg: attention in the place of Hyena at these layers."""
+def end_of_text(vocab: int) -> int | None:
+    """The id that ends a text, if this is GPT-2's vocabulary."""
+    return vocab - 1 if vocab == _GPT2_VOCABULARY else None
+
+
+def attention_layers(
+    keys: Keys, layers: int, *, rotary: bool = False
+) -> dict[int, AttentionConfig]:
+    """attn_layer_idx and attn_cfg: attention in the place of others at these layers.
+
+    rotary: whether the family has models with rotary positions.
+    """
     indices = keys.data.get("attn_layer_idx") or []
     keys.read.add("attn_layer_idx")
     options = keys.section("attn_cfg")
@@ -187,26 +199,40 @@ def _attention_layers(keys: Keys, layers: int) -> dict[int, AttentionConfig]:
         return {}
     options.require("causal", True, "language models read from left to right")
     options.require("dwconv", False, "no public model uses it")
-    options.require("rotary_emb_dim", 0, "no public model uses it")
-    attention = AttentionConfig(heads=options.positive("num_heads"))
+    if not rotary:
+        options.require("rotary_emb_dim", 0, "no public model uses it")
+    attention = AttentionConfig(heads=options.positive("num_heads"), rotary=_rotary(options))
     options.skip("dropout")
     options.finish()
     return dict.fromkeys(indices, attention)
 
 
-def _author_rewrites(stored: Mapping[str, Array], where: str) -> dict[str, Array]:
-    """The renamings of the authors' loader, in its order (safari repository)."""
+def _rotary(options: Keys) -> RotaryConfig | None:
+    """Halves of the first dimensions of every head, as GPT-NeoX turns them (flash-attn's code)."""
+    dims = options.integer("rotary_emb_dim", 0)
+    for name, value in (("rotary_emb_interleaved", False), ("rotary_emb_scale_base", 0)):
+        options.require(name, value, "no public model uses it")
+    base = options.number("rotary_emb_base", 10000.0)
+    return RotaryConfig(base, dims) if dims else None
+
+
+def author_rewrites(stored: Mapping[str, Array], where: str) -> dict[str, Array]:
+    """The renamings that the authors' loaders of safari and H3 share, in their order."""
 
     def rewritten(name: str) -> str:
         name = re.sub(r"^s4seq\.encoder\.", "backbone.", name)
         name = re.sub(r"^embedding\.", "backbone.embeddings.word_embeddings.", name)
-        name = re.sub(r"^backbone\.norm", "backbone.ln_0", name)
-        return name.replace("mixer.output_linear.", "mixer.out_proj.")
+        return re.sub(r"^backbone\.norm", "backbone.ln_0", name)
 
     renamed = rename(stored, rewritten, where)
     if "backbone.ln_0.weight" in renamed:
         renamed = _new_norm_order(renamed, where)
-    return _stacked_projections(renamed)
+    return renamed
+
+
+def _newer_names(stored: Mapping[str, Array], where: str) -> dict[str, Array]:
+    """Attention's last linear layer as it is called now (safari's loader alone)."""
+    return rename(stored, lambda n: n.replace("mixer.output_linear.", "mixer.out_proj."), where)
 
 
 def _new_norm_order(stored: Mapping[str, Array], where: str) -> dict[str, Array]:

@@ -27,7 +27,7 @@ from ..config import (
 )
 from ..config_selection import SelectionConfig
 from ..errors import ModelError
-from . import backbone, safari
+from . import backbone, h3, safari
 from .foreign import Keys, Source
 from .naming import Array, Tensor, collect
 from .native import mixer_shapes, shapes
@@ -369,6 +369,12 @@ def _lookups(choose: _Choice, score: str) -> Callable[[Keys, Place], Found]:
     return read
 
 
+def _h3(options: Keys, place: Place) -> Found:
+    mixer, longest = h3.options(options, place.d_model)
+    tensors = h3.layer_tensors(mixer, place.d_model, place.stored)
+    return Found(mixer, tensors, max_length=longest or None)
+
+
 MIXERS: dict[str, Callable[[Keys, Place], Found]] = {
     "MHA": _mha,
     "Hyena": _hyena,
@@ -378,4 +384,5 @@ MIXERS: dict[str, Callable[[Keys, Place], Found]] = {
     "SelectiveLookups": _lookups("softmax_top", "selecting"),
     "SigmoidLookups": _lookups("sigmoid_top", "selecting"),
     "SMA": _lookups("sma_top", "selection_proj"),
+    "H3": _h3,
 }
