@@ -30,7 +30,8 @@ AlignedArray<T> aligned_array(std::int64_t n) {
   void* p = std::aligned_alloc(boundary, bytes);
   if (p == nullptr) throw std::bad_alloc();
 #if defined(__linux__)
-  if (boundary == kHugePage) madvise(p, bytes, MADV_HUGEPAGE);
+  // Not for the last, partial one: it would be in memory whole.
+  if (boundary == kHugePage) madvise(p, wanted / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
   return AlignedArray<T>(static_cast<T*>(p));
 }

@@ -30,14 +30,20 @@ AlignedArray<float> BlockPool::take(std::int64_t floats) {
 }
 
 void BlockPool::leave(std::int64_t floats, AlignedArray<float> data) {
-  if (floats > most_) return;
   const std::lock_guard<std::mutex> hold(lock_);
+  if (floats > most_) return;
   blocks_.push_back({floats, std::move(data)});
   kept_ += floats;
   while (kept_ > most_) {
     kept_ -= blocks_.front().floats;
     blocks_.erase(blocks_.begin());
   }
+}
+
+void BlockPool::close() {
+  const std::lock_guard<std::mutex> hold(lock_);
+  most_ = kept_ = 0;
+  blocks_.clear();
 }
 
 Scratch::Scratch(std::int64_t floats, int team) : floats_(floats) {

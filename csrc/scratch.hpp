@@ -18,6 +18,8 @@ class BlockPool {
   /// One of `floats` floats that was left here, else a new one. Throws std::bad_alloc.
   AlignedArray<float> take(std::int64_t floats);
   void leave(std::int64_t floats, AlignedArray<float> data);
+  /// Keeps nothing any more: arrays that outlive a pass would else hold what it has left.
+  void close();
 
  private:
   struct Block {
@@ -25,8 +27,8 @@ class BlockPool {
     AlignedArray<float> data;
   };
 
-  const std::int64_t most_;
   std::mutex lock_;
+  std::int64_t most_;
   std::vector<Block> blocks_;  // oldest first
   std::int64_t kept_ = 0;      // floats in them
 };

@@ -97,7 +97,7 @@ def check(model: Model, layer: int, pool: str | None) -> None:
 def checked(model: Model, ids: ArrayLike) -> Ids:
     """ids as int32 [T]; InputError or LimitError if the model cannot take them in."""
     tokens = model.check_ids(ids)
-    model.check_length(len(tokens))
+    model.check_length(len(tokens), hidden_rows=min(len(tokens), pooling.BLOCK_ROWS))
     return tokens
 
 
@@ -179,9 +179,8 @@ def largest(model: Model, items: Iterable[Item]) -> planner.Plan:
     if not tokens:
         return planner.Plan(())
     longest = max(lengths)
-    needed = planner.plan(model, longest, -(-tokens // longest), state=False)
-    together = 2 * 4 * model.config.d_model * tokens if len(lengths) > 1 else 0
-    return planner.Plan((*needed.rows, ("vectors of a batch", together)))
+    rows = tokens if len(lengths) > 1 else min(tokens, pooling.BLOCK_ROWS)
+    return planner.plan(model, longest, -(-tokens // longest), state=False, hidden_rows=rows)
 
 
 def _size(item: Item) -> int:

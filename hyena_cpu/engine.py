@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import planner, pooling, state_file
+from . import plan_phases, planner, pooling, state_file
 from .batches import grouped
 from .errors import InputError, ModelError
 from .network import Floats, Ids, Network, log_softmax
@@ -34,20 +34,20 @@ class Engine(Network):
     def logits(self, ids: ArrayLike) -> Floats:
         """float32 [T, V]: row t holds the scores of token t + 1."""
         ids = self.check_ids(ids)
-        self.check_length(len(ids), logits_rows=len(ids))
-        return self._logits_of(self._normed(self._whole([ids])))
+        return self._logits_of(self._normed(self._whole([ids], logits_rows=len(ids))))
 
     def hidden(self, ids: ArrayLike, layer: int = -1) -> Floats:
         """float32 [T, D]: 0 the embedding, 1..n after block n, -1 after the final norm."""
         ids = self.check_ids(ids)
-        x = self._whole([ids], self.depth_of(layer))
+        x = self._whole([ids], self.depth_of(layer), hidden_rows=len(ids))
         return self._normed(x) if layer < 0 else x
 
     def hidden_blocks(
         self, ids: ArrayLike, layer: int = -1, rows: int = pooling.BLOCK_ROWS
     ) -> Iterator[Floats]:
         """`hidden` in pieces: float32 [<= rows, D], in order."""
-        x = self._whole([self.check_ids(ids)], self.depth_of(layer))
+        ids = self.check_ids(ids)
+        x = self._whole([ids], self.depth_of(layer), hidden_rows=min(rows, len(ids)))
         for t in range(0, len(x), rows):
             block = x[t : t + rows]
             yield self._normed(block) if layer < 0 else block.copy()
@@ -55,9 +55,8 @@ class Engine(Network):
     def hidden_each(self, sequences: Sequence[ArrayLike], layer: int = -1) -> list[Floats]:
         """`hidden` of each sequence: the same bits, in less time where many are short."""
         found = []
-        for batch, x in self._batches(sequences, self.depth_of(layer)):
-            h = self._normed(x) if layer < 0 else x
-            found += [part.copy() for part in split(h, batch)]
+        for batch, x in self._batches(sequences, self.depth_of(layer), hidden=True):
+            found += [self._normed(h) if layer < 0 else h.copy() for h in split(x, batch)]
         return found
 
     def logprob_blocks(self, ids: ArrayLike) -> Iterator[tuple[int, NDArray[np.float64]]]:
@@ -66,8 +65,8 @@ class Engine(Network):
         Row t is what the model says of token t + 1; the last row is of one that is not there.
         """
         x = self._whole([self.check_ids(ids)])
-        for t in range(0, len(x), planner.HEAD_ROWS):
-            yield t, log_softmax(self._logits_of(self._normed(x[t : t + planner.HEAD_ROWS])))
+        for t in range(0, len(x), plan_phases.HEAD_ROWS):
+            yield t, log_softmax(self._logits_of(self._normed(x[t : t + plan_phases.HEAD_ROWS])))
 
     def token_logprobs(self, ids: ArrayLike) -> NDArray[np.float64]:
         """float64 [T - 1]: natural log of p(ids[t + 1] | ids[:t + 1]) over all V rows."""
@@ -121,7 +120,7 @@ class Engine(Network):
         """`prefill` of a new state and `token_logprobs`, in one pass."""
         ids = self.check_ids(ids)
         state = self.new_state()
-        x = self._run([state], [ids])
+        x = self._run([state], [ids], scored=True)
         state.logits = self._logits_of(self._normed(x[-1:]))[0]
         return state, self._target_logprobs(x[:-1], ids[1:])
 
@@ -173,9 +172,8 @@ class Engine(Network):
         room = self._room(state.position + len(ids), max_new_tokens)
         ahead = self._ahead(room, max_new_tokens, history)
         state.check_room(len(ids) + room)
-        self._check_memory(state.position + len(ids) + room, new=len(ids), ahead=ahead)
-        x = self._run([state], [ids], ahead=ahead)
-        state.logits = self._logits_of(self._normed(x[-1:]))[0]
+        x = self._run([state], [ids], ahead=ahead, room=room)[-1:].copy()
+        state.logits = self._logits_of(self._normed(x))[0]
         state.reserve(room)
         return state
 
@@ -202,7 +200,8 @@ class Engine(Network):
         """
         with state_file.reading(path, self.fingerprint) as file:
             state = self.new_state()
-            self.check_length(max(1, file.head.position), new=1, state=True)
+            position = max(1, file.head.position)
+            self.check_length(position, new=position, state=True)
             state.restore(file.parts(), self.threads)
         if state.logits is not None and len(state.logits) != self.logits_width:
             raise InputError(f"{path}: holds {len(state.logits)} logits, not {self.logits_width}")
@@ -211,8 +210,8 @@ class Engine(Network):
     def extend(self, state: State, ids: ArrayLike) -> Floats:
         """Appends ids to a sequence; float32 [T, V], one row per appended token."""
         ids = self.check_ids(ids)
-        x = self._run([self._own(state)], [ids], logits_rows=len(ids))
-        logits = self._logits_of(self._normed(x))
+        rows = self._normed(self._run([self._own(state)], [ids], logits_rows=len(ids)))
+        logits = self._logits_of(rows)
         state.logits = logits[-1].copy()
         return logits
 
@@ -263,19 +262,22 @@ class Engine(Network):
 
     # ---- the forward pass
 
-    def _whole(self, batch: list[Ids], depth: int | None = None) -> Floats:
-        """`_rows` of complete sequences."""
+    def _whole(self, batch: list[Ids], depth: int | None = None, **what: Any) -> Floats:
+        """`_rows` of complete sequences; `what` else is to be planned for."""
         longest, total = max(map(len, batch)), sum(map(len, batch))
-        self.check_length(longest, -(-total // longest))
+        self.check_length(longest, -(-total // longest), **what)
         return self._rows(batch, depth=depth)
 
     def _batches(
-        self, sequences: Sequence[ArrayLike], depth: int | None = None
+        self, sequences: Sequence[ArrayLike], depth: int | None = None, *, hidden: bool = False
     ) -> Iterator[tuple[list[Ids], Floats]]:
-        """`_whole` of consecutive sequences together: their ids, and rows end to end."""
+        """`_whole` of consecutive sequences together: their ids, and rows end to end. hidden: the
+        caller copies the rows.
+        """
         checked = [self.check_ids(ids) for ids in sequences]
         for batch in grouped(checked, len, planner.batch_rows(self)):
-            yield batch, self._whole(batch, depth)
+            rows = sum(map(len, batch)) if hidden else 0
+            yield batch, self._whole(batch, depth, hidden_rows=rows)
 
     def _run(
         self,
@@ -285,17 +287,29 @@ class Engine(Network):
         logits_rows: int = 1,
         keep: bool = True,
         ahead: int | None = None,
+        room: int = 0,
+        scored: bool = False,
     ) -> Floats:
         """Appends one piece to each state, or only reads it; rows [sum of lengths, D].
 
-        ahead: histories are dropped but for so many further tokens.
+        ahead: histories are dropped but for so many further tokens. room, scored: as for
+        `planner.plan`.
         """
         lengths = [len(piece) for piece in pieces]
         for state, n in zip(states, lengths, strict=True):
             state.check_room(n)
         longest = max(s.position + n for s, n in zip(states, lengths, strict=True))
-        rows = {"new": max(lengths), "logits_rows": logits_rows}
-        self.check_length(longest, len(states), **rows, state=True, ahead=ahead)
+        self.check_length(
+            longest + room,
+            len(states),
+            new=max(lengths),
+            room=room,
+            logits_rows=logits_rows,
+            state=True,
+            scored=scored or not keep,
+            ahead=ahead,
+            peek=not keep,
+        )
         if not keep:
             return self._rows(pieces, states, keep=False)
         for state in states:

@@ -24,7 +24,7 @@ from .ssm import Complex, as_complex, diagonal_modes, shift_taps
 Array = NDArray[np.float32]
 
 TILE = 16  # times in one tile of hidden units
-_PIECE = 1 << 16  # times computed at once, a multiple of TILE; bounds the float64 features
+_PIECE = 1 << 14  # times computed at once, a multiple of TILE; bounds the float64 features
 _CHANNELS = 16  # channels at once where all of them must be looked at
 
 
@@ -51,6 +51,9 @@ class LongFilter(Protocol):
 
     def nbytes(self, length: int) -> int:
         """Bytes that prepare(length) keeps."""
+
+    def working_bytes(self, length: int) -> int:
+        """Bytes that prepare(length) and a block hold beside what is kept and returned."""
 
     def release(self, limit: int) -> None:
         """Drops what prepare keeps if it is more than `limit` bytes; it can be made again."""
@@ -111,6 +114,10 @@ class ExplicitFilter:
         """See LongFilter."""
         return 0
 
+    def working_bytes(self, length: int) -> int:
+        """See LongFilter. Copies of taps that are shrunk, of a group of channels."""
+        return 4 * 4 * _CHANNELS * length if self.threshold else 0
+
     def release(self, limit: int) -> None:
         """Nothing is kept."""
 
@@ -138,6 +145,10 @@ class ModalFilter:
         """See LongFilter."""
         return 0
 
+    def working_bytes(self, length: int) -> int:
+        """See LongFilter. A copy of what is returned."""
+        return 4 * _CHANNELS * length
+
     def release(self, limit: int) -> None:
         """Nothing is kept."""
 
@@ -162,6 +173,7 @@ class SineFilter:
         layers = range(config.sine_layers)
         self.channels, self.taps = channels, config.taps
         self._width, self._bands = config.width, config.bands
+        self._features_width = 2 * config.bands + 1
         self._weights = [tensors[f"linear.{k}.weight"].astype(np.float64) for k in layers]
         self._biases = [tensors[f"linear.{k}.bias"].astype(np.float64) for k in layers]
         self._freqs = [tensors[f"freq.{k}"].astype(np.float64) for k in layers]
@@ -214,6 +226,12 @@ class SineFilter:
         times = -(-self._kept(length) // TILE) * TILE
         norms = {"none": 0, "channel_l1": times, "time_l2": self.channels}[self._normalize]
         return 4 * (times * self._width + norms)
+
+    def working_bytes(self, length: int) -> int:
+        """See LongFilter. Features and hidden units of a piece; all taps if measured."""
+        piece = (2 * 8 * self._features_width + 4 * self._width) * min(length, _PIECE)
+        whole = (4 + 8) * _CHANNELS * self.taps if self._normalize == "time_l2" else 0
+        return max(piece, whole)
 
     def release(self, limit: int) -> None:
         """See LongFilter."""

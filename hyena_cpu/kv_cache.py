@@ -41,6 +41,11 @@ class KVCache:
             kept = self.length - self._out_of_sight()
             self._move_to(max(2 * kept, kept + n))
 
+    def trim(self) -> None:
+        """Lets go of slots out of sight, if they are most of what is held."""
+        if self.window is not None and self.values.shape[1] > 2 * (self.window + SPARE_SLOTS):
+            self._move_to(self.length - self._out_of_sight())
+
     def reserve(self, n: int) -> None:
         """Takes the memory for n more positions now (at most a window of them)."""
         if self.window is not None:

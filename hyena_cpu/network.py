@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import kernels, planner
+from . import kernels, plan_phases, planner
 from .blocks import Block
 from .config import ModelConfig
 from .context import context
@@ -30,7 +31,7 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
 Progress = Callable[[int, int], None]
 
-SPECTRA_BUDGET = 512 << 20  # bytes of transforms kept, unless a smaller max_memory asks for less
+SPECTRA_BUDGET = 512 << 20  # bytes of transforms kept, or what a run leaves of max_memory
 
 PROGRESS_ROWS = 256  # calls on fewer tokens are over before anybody wonders
 
@@ -68,8 +69,7 @@ class Network:
         if unknown:
             raise InputError(f"compat {unknown[0]!r} is not known; known: {', '.join(COMPAT)}")
         self.num_parameters = weights.num_parameters
-        budget = SPECTRA_BUDGET if max_memory is None else min(SPECTRA_BUDGET, max_memory // 4)
-        self.convolutions = Convolutions(budget, config.max_length)
+        self.convolutions = Convolutions(SPECTRA_BUDGET, config.max_length)
         layers = LayerTensors(tensors, dtype)
         self._embedding = tensors["embedding.weight"]
         self._positions = tensors.get("positions.weight")
@@ -125,30 +125,24 @@ class Network:
         """ids as int32 [T]. InputError if empty, not integers, or outside the embedding."""
         return token_ids(ids, self._embedding.shape[0])
 
-    def check_length(
-        self,
-        length: int,
-        batch: int = 1,
-        *,
-        new: int | None = None,
-        logits_rows: int = 0,
-        state: bool = False,
-        ahead: int | None = None,
-    ) -> None:
-        """LimitError if a sequence of this length does not fit the model or `max_memory`."""
+    def check_length(self, length: int, batch: int = 1, **what: Any) -> None:
+        """LimitError if a sequence of this length does not fit the model or `max_memory`.
+
+        `what` goes to `planner.plan`, with no state unless it says so.
+        """
         limit = self.max_length
         if limit is not None and length > limit:
             raise LimitError(
                 f"the sequence has {length} tokens but {self.name} takes at most {limit}: "
                 "shorten it or cut it into windows"
             )
-        self._check_memory(
-            length, batch, new=new, logits_rows=logits_rows, state=state, ahead=ahead
-        )
+        self._check_memory(length, batch, **({"state": False} | what))
 
     def _check_memory(self, length: int, batch: int = 1, **what: Any) -> None:
         if self.max_memory is not None:
-            planner.plan(self, length, batch, **what).check(self.max_memory)
+            needed = planner.plan(self, length, batch, **what)
+            needed.check(self.max_memory)
+            self.convolutions.cache.limit(self.max_memory - needed.needed)
 
     # ---- the forward pass
 
@@ -173,6 +167,9 @@ class Network:
             x += self._positions[ctx.positions]
         blocks = self.blocks[:depth]
         for i, block in enumerate(blocks):
+            if i and type(block.mixer) is not type(blocks[i - 1].mixer):
+                ctx.memory.close()  # arrays have other sizes now
+                ctx = replace(ctx, memory=kernels.Memory())
             layers = None if states is None else [state.layers[i] for state in states]
             block.extend(layers, x, ctx)
             if layers is not None and ahead is not None:
@@ -180,6 +177,7 @@ class Network:
                     layer.drop_history(ahead, ctx.threads)
             if self.on_progress is not None and len(x) >= PROGRESS_ROWS:
                 self.on_progress(len(x) * (i + 1) // len(blocks), len(x))
+        ctx.memory.close()
         return x
 
     def _normed(self, x: Floats) -> Floats:
@@ -188,8 +186,8 @@ class Network:
     def _target_logprobs(self, x: Floats, targets: Ids) -> NDArray[np.float64]:
         """float64 [n]: natural log of p(targets[t]) by row t of the residual stream x [n, D]."""
         scores = np.empty(len(targets))
-        for t in range(0, len(targets), planner.HEAD_ROWS):
-            rows = slice(t, min(t + planner.HEAD_ROWS, len(targets)))
+        for t in range(0, len(targets), plan_phases.HEAD_ROWS):
+            rows = slice(t, min(t + plan_phases.HEAD_ROWS, len(targets)))
             logprobs = log_softmax(self._logits_of(self._normed(x[rows])))
             scores[rows] = logprobs[np.arange(len(logprobs)), targets[rows]]
         return scores

@@ -63,27 +63,32 @@ class OnlineConv:
         pre: Floats | None = None,
         skip: Floats | None = None,
         post: Floats | None = None,
+        scratch: bool = False,
     ) -> Floats:
         """Appends rows z [G, n, 16], gated as in `kernels.long_conv`; returns [G, n, 16].
 
         Few rows go step by step, with the bits of n calls of one row; many go through one
-        transform. Which of the two depends on n and the position alone. z may be kept: it must not
-        be written to afterwards.
+        transform. Which of the two depends on n and the position alone. z may be
+        kept: it must not be written to afterwards. scratch: z and post may be written to here, and
+        the result be in post.
         """
         n = z.shape[1]
-        few = self.position > 0 and n <= max(FEW_ROWS, self.position // SMALL_PART)
-        if n == 1 or few or self.last is not None:
+        if goes_by_steps(self.position, n) or self.last is not None:
             return self._steps(z, threads, pre, skip, post)
         self._stop()
-        w = z if pre is None else kernels.multiply_tiles(z, pre, threads=threads)
+        w = z
+        if pre is not None:
+            w = kernels.multiply_tiles(z, pre, z if scratch else None, threads=threads)
         before = self._newest(self._needed)
         rows = np.concatenate([before, w], axis=1) if before.shape[1] else w
         start = min(before.shape[1], self._taps.reach)
         seen = rows[:, before.shape[1] - start :]
-        y = self._taps.bank.convolve(seen, start, threads, skip=skip, post=post)
+        # What came before is in `rows` too, so it can go before the transforms take memory.
         self._history.set(None, self._history.end - before.shape[1])
+        del before
         self._history.append(rows)
-        return y
+        out = post if scratch else None
+        return self._taps.bank.convolve(seen, start, threads, out=out, skip=skip, post=post)
 
     def peek(
         self,
@@ -290,6 +295,11 @@ class OnlineConv:
         later = self._later()
         if later is not None and later.shape[1]:
             self._history.append(later)
+
+
+def goes_by_steps(position: int, n: int) -> bool:
+    """Whether `OnlineConv.extend` takes n rows that follow `position` others in one by one."""
+    return n == 1 or (position > 0 and n <= max(FEW_ROWS, position // SMALL_PART))
 
 
 def ahead_for(n: int) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import kernels
 from .filters import LongFilter
 from .parts import Parts
-from .spectra import BLOCK_BYTES, LANES, FilterBank, SpectraCache
+from .spectra import BLOCK_BYTES, LANES, FilterBank, SpectraCache, tile_bytes
 
 Floats = NDArray[np.float32]
 ROW = 4 * LANES  # bytes of one row of one group
@@ -86,6 +86,7 @@ class OnlineTaps:
                 taps = self.bank.taps(2 * top, threads)
                 total = self.bank.source.taps
                 self._filter = kernels.OnlineFilter(taps, total, top, self._filter, threads=threads)
+                self.bank.release()
             return self._filter
 
     def future(self, chunks: Sequence[Floats], horizon: int, threads: int) -> Floats | None:
@@ -97,7 +98,7 @@ class OnlineTaps:
         groups = self.bank.groups
         out = np.zeros((groups, rows, LANES), np.float32)
         lags = min(history + rows, self.bank.source.taps)
-        block = max(1, BLOCK_BYTES // (lags * ROW))
+        block = self._block(lags)
         for g0 in range(0, groups, block):
             g1 = min(g0 + block, groups)
             taps = self.bank.tiles(g0, g1, lags, threads)
@@ -105,7 +106,32 @@ class OnlineTaps:
             for chunk in reversed(chunks):
                 kernels.future_fill(chunk[g0:g1], taps, out[g0:g1], ahead, threads=threads)
                 ahead += chunk.shape[1]
+        self.bank.release()
         return out
+
+    @staticmethod
+    def _block(lags: int) -> int:
+        """Groups whose taps `future` makes at once."""
+        return max(1, BLOCK_BYTES // (lags * ROW))
+
+    def starting_bytes(self, history: int, wanted: int | None, threads: int) -> int:
+        """Bytes that pass by when steps begin after `history` rows, beside what stays."""
+        horizon, _ = self.plan(history, wanted)
+        rows = min(horizon, self.reach)
+        if history == 0 or rows == 0:
+            return 0
+        groups = min(self._block(history + rows), self.bank.groups)
+        lags = min(history + rows, self.bank.source.taps)
+        points = kernels.transform_size(min(history + rows, 4 * rows))
+        # Of each thread: a part of the sum, a padded block of the past, its spectrum, the product.
+        filling = threads * ROW * (rows + 3 * points)
+        network = self.bank.source.nbytes(lags) + self.bank.source.working_bytes(lags)
+        return (
+            self.bank.groups * ROW * rows
+            + groups * ROW * lags
+            + max(ROW * lags, filling)
+            + (network)
+        )
 
     def restored(self, steps: Parts, base: int, threads: int) -> kernels.OnlineState:
         """The state that begins at `base` and was saved as `steps`. InputError if none could."""
@@ -126,23 +152,35 @@ class OnlineTaps:
             state.resume(first, inputs)
         return state
 
+    def history_bytes(self, length: int) -> int:
+        """Bytes of the rows that an OnlineConv keeps of `length` that came at once."""
+        needed = self.reach + SURE_REWIND
+        return tile_bytes(self.bank.groups, length if length <= 2 * needed else needed)
+
+    def steps_bytes(self, length: int, wanted: int | None = None) -> int:
+        """Bytes of an OnlineConv beside its history, once `wanted` steps follow `length` rows."""
+        horizon, top = self.plan(length, wanted)
+        future = min(horizon, self.reach) if length else 0
+        # Tiles of all levels, and up to 2 top rows of a cross tile, half of it on average: the
+        # groups' phases are spread evenly.
+        tiles = 2 * top + top + 2 * top // self.bank.groups
+        return self.bank.groups * ROW * (future + (horizon | 1) + min(tiles, 4 * top) + 2 * LANES)
+
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
         """Bytes of an OnlineConv at most, once it steps on from `length` rows; `ahead`: for so many
         steps, having dropped its history.
         """
         horizon, top = self.plan(length, ahead)
-        future = min(horizon, self.reach) if length else 0
-        state = future + (horizon | 1) + 4 * top + 2 * LANES
         # Chunks are dropped whole, and one much longer than what is needed is cut.
         needed = self.reach + SURE_REWIND
         history = min(length, 2 * needed + horizon)
         if ahead is not None and self.reach > top:
             history = 0
-        return self.bank.groups * ROW * (history + state)
+        return self.bank.groups * ROW * history + self.steps_bytes(length, ahead)
 
-    def filter_bytes(self, length: int) -> int:
-        """Bytes of the filters, shared by all sequences, once one steps on from `length` rows."""
-        _, top = self.plan(length, None)
+    def filter_bytes(self, length: int, wanted: int | None = None) -> int:
+        """Bytes of the filters, which sequences share, for `wanted` steps after `length` rows."""
+        _, top = self.plan(length, wanted)
         taps, spectra = min(2 * top, self.bank.source.taps), 4 * top
         return self.bank.groups * ROW * (taps + spectra)
 

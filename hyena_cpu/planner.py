@@ -1,7 +1,7 @@
 """How much memory a run takes, said before any of it is taken.
 
-The estimate counts the arrays that live at the same time at the busiest layer; it does not count
-the weights, which are in memory already.
+A call goes through phases: each layer's mixer, the preparation of steps, the head. What outlives a
+phase is counted once, of the phases the largest. The weights, in memory already, are not counted.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import pooling
+from . import plan_phases
 from .errors import InputError, LimitError
+from .plan_phases import Call, Rows
 
 BATCH_ROWS = 16384  # tokens of short sequences that are worked on together
-HEAD_ROWS = 256  # rows of logits made at a time where not all of them are wanted
-LOGPROB_BYTES = 4 + 3 * 8  # a logit, and what its float64 softmax holds of it
-BLOCKS_PER_THREAD = 4 << 20  # bytes: a block of tokens or a tile that a thread is working on
+# Freed memory that the allocator keeps, and small objects; of large arrays, parts of pages.
+ALLOCATOR_BYTES, ALLOCATOR_SHARE = 8 << 20, 64
+EARLIER_BYTES = 4 << 20  # of it, what an earlier call on the same sequences has left
+KEPT = "filter transforms kept"
 
 if TYPE_CHECKING:
     from .network import Network
@@ -25,20 +27,25 @@ if TYPE_CHECKING:
 class Plan:
     """Buffers of a run by name: rows of (name, bytes)."""
 
-    rows: tuple[tuple[str, int], ...]
+    rows: Rows
 
     @property
     def total(self) -> int:
         """Bytes of all rows together."""
         return sum(size for _, size in self.rows)
 
+    @property
+    def needed(self) -> int:
+        """Bytes that the run cannot do without: filter transforms are kept where there is room."""
+        return sum(size for name, size in self.rows if name != KEPT)
+
     def check(self, limit: int) -> None:
-        """LimitError if the total is above `limit` bytes."""
-        if self.total > limit:
-            name, size = max(self.rows, key=lambda row: row[1])
+        """LimitError if `needed` is above `limit` bytes."""
+        if self.needed > limit:
+            name, size = max((row for row in self.rows if row[0] != KEPT), key=lambda row: row[1])
             raise LimitError(
-                f"this run needs about {readable(self.total)} (largest: {name}, {readable(size)}) "
-                f"but max-memory is {readable(limit)}: allow at least {-(-self.total >> 10)} KiB "
+                f"this run needs about {readable(self.needed)} (largest: {name}, {readable(size)}) "
+                f"but max-memory is {readable(limit)}: allow at least {-(-self.needed >> 10)} KiB "
                 "or use a shorter input"
             )
 
@@ -49,68 +56,65 @@ def plan(
     batch: int = 1,
     *,
     new: int | None = None,
+    room: int = 0,
     logits_rows: int = 0,
+    hidden_rows: int = 0,
     state: bool = True,
+    scored: bool | None = None,
     ahead: int | None = None,
+    peek: bool = False,
 ) -> Plan:
     """Bytes by buffer for `batch` sequences that reach `length` tokens each.
 
-    `new` of the tokens (None: all) are taken in by the one call that is planned, and `logits_rows`
-    rows of logits are returned. state: the sequences can be continued; `logits`, `hidden`, `score`
-    and `embed` keep none. ahead: by so many tokens at most, their history dropped.
+    Args:
+        new: tokens of each that the one call that is planned takes in (None: all but `room`).
+        room: tokens of each that may follow, for which the call makes room.
+        logits_rows, hidden_rows: rows of logits and hidden states that are returned.
+        state: the sequences can be continued; `logits`, `hidden`, `score` and `embed` keep none.
+        scored: whether log-probabilities of tokens are computed (None: where there is no state and
+            nothing is returned).
+        ahead: by so many tokens at most, their history dropped.
+        peek: the sequences are continuations of one state, which stays as it is.
     """
     if length < 1 or batch < 1:
         raise InputError(f"plan: length {length} and batch {batch} must both be at least 1")
-    config = model.config
-    new = length if new is None else new
-    tokens = new * batch
-    busiest = max(
-        (block.mixer.buffers(tokens, alone=batch == 1, kept=state) for block in model.blocks),
-        key=lambda rows: sum(size for _, size in rows),
+    new = length - room if new is None else new
+    if new < 1 or room < 0 or new + room > length:
+        raise InputError(f"plan: new {new} and room {room} do not fit length {length}")
+    call = Call(length - room - new, new, room, batch, state, ahead, peek)
+    if scored is None:
+        scored = not (state or logits_rows or hidden_rows)
+    residual = ("residual stream", 4 * model.config.d_model * call.tokens)
+    phases = [(residual, *rows) for rows in plan_phases.layers(model, call)]
+    phases.append((residual, *plan_phases.head(model, call, logits_rows, hidden_rows, scored)))
+    phases += plan_phases.preparations(model, call)
+    rows = (
+        # The ids of the caller as int32, those of all together, their positions; scores.
+        ("ids and positions", (4 + 4 + 8 + 8) * call.tokens),
+        *max(phases, key=lambda rows: sum(size for _, size in rows)),
+        ("filter networks", plan_phases.networks(model, call)),
+        ("filters for steps", plan_phases.step_filters(model, call)),
+        ("blocks in work", plan_phases.work(model) * model.threads),
     )
-    states = sum(b.mixer.state_bytes(length, ahead) for b in model.blocks) * batch if state else 0
-    return Plan(
-        (
-            ("ids and positions", 12 * tokens),
-            ("residual stream", 4 * config.d_model * tokens),
-            *busiest,
-            *_filters(model, new, length, state),
-            ("state", states),
-            ("logits", 4 * config.logits_width * logits_rows),
-            ("log-probabilities", LOGPROB_BYTES * config.logits_width * min(tokens, HEAD_ROWS)),
-            ("rows handed out", 2 * 4 * config.d_model * min(tokens, pooling.BLOCK_ROWS)),
-            ("blocks in work", BLOCKS_PER_THREAD * model.threads),
-        )
-    )
+    rest = ALLOCATOR_BYTES + (EARLIER_BYTES if call.before else 0)
+    rest += sum(size for _, size in rows) // ALLOCATOR_SHARE
+    needed = Plan((*rows, ("allocator", rest)))
+    kept = plan_phases.kept_spectra(model, call)
+    kept += 2 * kept // ALLOCATOR_SHARE
+    if model.max_memory is not None:
+        kept = min(kept, max(0, model.max_memory - needed.total))
+    return Plan((*needed.rows, (KEPT, kept)))
 
 
 def batch_rows(model: Network) -> int:
     """Tokens of short sequences to work on together: fewer where `max_memory` holds no more."""
     rows = BATCH_ROWS
-    while model.max_memory is not None and rows > HEAD_ROWS:
+    while model.max_memory is not None and rows > plan_phases.HEAD_ROWS:
         length = min(rows, model.max_length or rows)
-        if plan(model, length, -(-rows // length), state=False).total <= model.max_memory:
+        if plan(model, length, -(-rows // length), state=False).needed <= model.max_memory:
             break
         rows //= 2
     return rows
-
-
-def _filters(model: Network, new: int, length: int, state: bool) -> list[tuple[str, int]]:
-    """What the long filters hold: networks of implicit ones, transforms kept, one in the making."""
-    # Sequences go on without a convolution where they do so by a recurrence.
-    taps = [
-        one for block in model.blocks for one in block.mixer.taps if one.stepped or new == length
-    ]
-    banks = {id(one.bank.source): one.bank for one in taps}.values()
-    networks = [bank.network_bytes(length) for bank in banks]
-    sizes = [one.bank.bytes_for(new, length, model.threads) for one in taps]
-    steps = sum(one.filter_bytes(length) for one in taps if one.stepped)
-    return [
-        ("filter networks", sum(n for n, _ in networks) + max((n for _, n in networks), default=0)),
-        ("filter transforms", min(sum(kept for kept, _ in sizes), model.convolutions.cache.budget)),
-        ("filters for steps", steps if state else 0),
-        ("filter in the making", max((passing for _, passing in sizes), default=0)),
-    ]
 
 
 def readable(size: int) -> str:

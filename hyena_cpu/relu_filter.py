@@ -72,5 +72,9 @@ class ReluFilter:
         """See LongFilter."""
         return 0
 
+    def working_bytes(self, length: int) -> int:
+        """See LongFilter. Features, sums and hidden units of a piece."""
+        return 4 * (self._last.shape[1] + 2 * self._features.shape[1] + 8) * min(length, _PIECE)
+
     def release(self, limit: int) -> None:
         """Nothing is kept."""

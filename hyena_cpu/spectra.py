@@ -21,10 +21,17 @@ LANES = 16
 # Smaller taps are dropped: they cannot be seen beside any other, and products with them are
 # subnormal numbers, on which processors are many times slower.
 NEGLIGIBLE = 1e-30
-# A filter's network is kept between calls up to this part of the budget: a model has many filters.
-NETWORK_SHARE = 16
+# A filter's network is kept between calls up to this part of the budget: a model has many of them.
+NETWORK_SHARE = 128
+# Spectra up to this part of the budget are kept at once, larger ones when they are needed again:
+# most long sequences are one of a kind, and there are as many filters as layers.
+SMALL_SHARE = 256
 SCRATCH_KEPT = 64 << 20  # bytes that kernels keep between calls beside what they work in
-BLOCK_BYTES = 64 << 20  # of taps and spectrum, when a transform is too large to be kept
+BLOCK_BYTES = 8 << 20  # of a spectrum that is not kept: so many groups are made at once
+TAPS_BYTES = 2 << 20  # of taps by channel, if these are several groups
+MOST_USES = 4096  # spectra whose last use is remembered
+
+Key = tuple[int, int, int]
 
 
 class Gates(TypedDict, total=False):
@@ -37,38 +44,86 @@ class Gates(TypedDict, total=False):
 
 
 class SpectraCache:
-    """Transforms of a model's filters, least recently used ones dropped above `budget` bytes."""
+    """Transforms of a model's filters that are needed again, `room` bytes of them.
+
+    A spectrum is admitted from its second use on (small ones at once), where it fits beside those
+    used since its last one: filters that take turns do not push one another out. room: at most
+    `budget`, less while `max_memory` leaves less to a call.
+    """
 
     def __init__(self, budget: int) -> None:
-        self.budget = budget
-        self._entries: OrderedDict[tuple[int, int, int], Floats] = OrderedDict()
+        self.budget = self.room = budget
+        self._entries: dict[Key, Floats] = {}
+        self._uses: OrderedDict[Key, int] = OrderedDict()  # number of the last use, oldest first
+        self._count = 0
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, key: tuple[int, int, int]) -> Floats | None:
-        """The spectrum under this key, now the most recently used; None if it is not here."""
-        with self._lock:
-            found = self._entries.get(key)
-            if found is not None:
-                self._entries.move_to_end(key)
-            return found
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._bytes
 
-    def put(self, key: tuple[int, int, int], spectrum: Floats) -> None:
-        """Keeps a spectrum, dropping old ones to make room."""
+    def holds(self, key: Key) -> bool:
+        """Whether the spectrum under this key is here."""
+        return key in self._entries
+
+    def wants(self, key: Key, nbytes: int) -> bool:
+        """Whether a spectrum of this size would be kept, if there is room for it."""
+        known = key in self._uses or nbytes <= self.budget // SMALL_SHARE
+        return known and nbytes <= self.room // 2
+
+    def get(self, key: Key) -> Floats | None:
+        """The spectrum under this key; None if it is not here."""
         with self._lock:
-            if key in self._entries:
-                return
-            self._entries[key] = spectrum
-            self._bytes += spectrum.nbytes
-            while self._bytes > self.budget and len(self._entries) > 1:
-                _, dropped = self._entries.popitem(last=False)
-                self._bytes -= dropped.nbytes
+            if key not in self._entries:
+                return None
+            self._used(key)
+            return self._entries[key]
+
+    def admits(self, key: Key, nbytes: int) -> bool:
+        """Notes a use, and whether the spectrum is to be kept; makes room for it."""
+        with self._lock:
+            wanted, last = self.wants(key, nbytes), self._uses.get(key, 0)
+            self._used(key)
+            if wanted:
+                self._drop(self.room - nbytes, last)
+            return wanted and self._bytes + nbytes <= self.room
+
+    def put(self, key: Key, spectrum: Floats) -> None:
+        """Keeps a spectrum that was admitted, unless another call was faster."""
+        with self._lock:
+            if key not in self._entries and self._bytes + spectrum.nbytes <= self.room:
+                self._entries[key] = spectrum
+                self._bytes += spectrum.nbytes
+
+    def limit(self, room: int) -> None:
+        """Holds no more than `room` bytes, nor than the budget, from now on."""
+        with self._lock:
+            self.room = max(0, min(self.budget, room))
+            self._drop(self.room, self._count + 1)
 
     def clear(self) -> None:
         """Drops everything."""
         with self._lock:
             self._entries.clear()
+            self._uses.clear()
             self._bytes = 0
+
+    def _used(self, key: Key) -> None:
+        self._count += 1
+        self._uses[key] = self._count
+        self._uses.move_to_end(key)
+        if len(self._uses) > MOST_USES + len(self._entries):
+            forgotten = next(old for old in self._uses if old not in self._entries)
+            del self._uses[forgotten]
+
+    def _drop(self, most: int, before: int) -> None:
+        """Down to `most` bytes, the oldest first, but none that was used since use `before`."""
+        for key in [key for key in self._uses if key in self._entries]:
+            if self._bytes <= most or self._uses[key] >= before:
+                return
+            self._bytes -= self._entries.pop(key).nbytes
 
 
 class FilterBank:
@@ -145,25 +200,46 @@ class FilterBank:
         return (size, 0) if size <= self._cache.budget // NETWORK_SHARE else (0, size)
 
     def bytes_for(self, new: int, seen: int, threads: int) -> tuple[int, int]:
-        """(kept, passing) bytes that `convolve` of `new` rows after `seen` - `new` others needs:
-        what stays for the next call, and what is dropped once it is made.
+        """(kept, passing) bytes that `convolve` of `new` rows after `seen` - `new` others adds:
+        spectra that will be kept, and what is dropped when it is done, large networks included.
         """
         size = kernels.conv_plan(new, seen - new, self.source.taps)
-        reach = min(self.source.taps, seen if size == 0 or new < seen else size // 2)
-        row = 4 * LANES * self.groups
+        row, tile = 4 * LANES * self.groups, 4 * LANES
         if size == 0:
-            return row * reach, row * reach
+            taps = row * min(self.source.taps, 2 * seen)  # grown by doubling
+            return 0, 2 * taps + self.network_bytes(seen)[1]
+        reach = min(self.source.taps, size // 2 if new == seen else seen)
         working = kernels.conv_scratch(size, seen, threads=threads) + 4 * size  # and its plan
-        if row * size <= self._cache.budget // 2:
-            return row * size, max(2 * row * reach, working + min(working, SCRATCH_KEPT))
-        groups = self._block(size)
-        # Taps by channel and by tile, then those tiles beside their transform, then that in use.
-        taps, spectrum = 4 * LANES * groups * reach, 4 * LANES * groups * size
-        return 0, max(2 * taps, taps + spectrum + working) + min(working, SCRATCH_KEPT)
+        groups = self._block(size, threads)
+        # Taps of a group by channel beside those of a block by tile; these beside their spectrum,
+        # and the channels of one group that are transformed; then the spectrum in use.
+        # Kernels keep the memory that they worked in beside that of others.
+        channels = kernels.conv_scratch(size, reach, threads=1)
+        making = tile * groups * reach + max(tile * reach, TAPS_BYTES, channels)
+        busiest = max(making + min(working, SCRATCH_KEPT), working + min(channels, SCRATCH_KEPT))
+        network = self.network_bytes(reach)[1] + self.source.working_bytes(reach)
+        passing = network + tile * groups * size + busiest
+        key = (id(self), size, reach)
+        stays = not self._cache.holds(key) and self._cache.wants(key, row * size)
+        return row * size if stays else 0, passing
 
-    def _block(self, size: int) -> int:
-        """Groups whose filters are made at once where transforms of this size are not kept."""
-        return min(self.groups, max(1, BLOCK_BYTES // (2 * 4 * LANES * size)))
+    def idle_bytes(self, new: int, seen: int, threads: int) -> int:
+        """Bytes that kernels keep when they have convolved."""
+        size = kernels.conv_plan(new, seen - new, self.source.taps)
+        if size == 0:
+            return 0
+        scratch = kernels.conv_scratch(size, seen, threads=threads)
+        return min(SCRATCH_KEPT, scratch + kernels.conv_scratch(size, seen, threads=1))
+
+    def _block(self, size: int, threads: int) -> int:
+        """Groups whose spectra are made at once: enough of small ones for all threads, which share
+        the channels of a large one.
+        """
+        tile = 4 * LANES * size
+        if tile > BLOCK_BYTES:
+            return 1
+        shared = -(-threads * kernels.lanes // LANES)
+        return min(self.groups, max(BLOCK_BYTES // tile, shared))
 
     def transform_convolve(
         self,
@@ -197,38 +273,69 @@ class FilterBank:
                 spans=spans,
                 threads=threads,
             )
-            del spectrum  # before the next one is made
         return out
 
     def _spectra(self, size: int, reach: int, threads: int) -> Iterator[tuple[int, int, Floats]]:
-        """Yields (first tile, last tile, spectrum): one cached whole, or blocks made on the way."""
+        """Yields (first tile, last tile, spectrum): one kept whole, or blocks made on the way."""
         key = (id(self), size, reach)
         spectrum = self._cache.get(key)
-        tile_bytes = 4 * LANES * size
-        if spectrum is None and self.groups * tile_bytes <= self._cache.budget // 2:
-            spectrum = self._spectrum(0, self.groups, size, reach, threads)
+        if spectrum is None and self._cache.admits(key, 4 * LANES * size * self.groups):
+            spectrum = empty_tiles(self.groups, size)
+            for g0, g1 in self._blocks(size, threads):
+                self._transform(g0, g1, reach, spectrum[g0:g1], threads)
             self._cache.put(key, spectrum)
+            self.release()
         if spectrum is not None:
             yield 0, self.groups, spectrum
-            self.source.release(self._cache.budget // NETWORK_SHARE)
             return
-        block = self._block(size)
-        for g0 in range(0, self.groups, block):
-            g1 = min(g0 + block, self.groups)
-            yield g0, g1, self._spectrum(g0, g1, size, reach, threads)
-        self.source.release(self._cache.budget // NETWORK_SHARE)
+        blocks = self._blocks(size, threads)
+        spectrum = empty_tiles(blocks[0][1], size)
+        for g0, g1 in blocks:
+            part = spectrum[: g1 - g0]
+            self._transform(g0, g1, reach, part, threads)
+            yield g0, g1, part
+        self.release()
 
-    def _spectrum(self, g0: int, g1: int, size: int, reach: int, threads: int) -> Floats:
-        return kernels.spectrum(self.tiles(g0, g1, reach, threads), size, threads=threads)
+    def _blocks(self, size: int, threads: int) -> list[tuple[int, int]]:
+        block = self._block(size, threads)
+        return [(g, min(g + block, self.groups)) for g in range(0, self.groups, block)]
+
+    def _transform(self, g0: int, g1: int, reach: int, out: Floats, threads: int) -> None:
+        kernels.spectrum(self.tiles(g0, g1, reach, threads), out.shape[1], out, threads=threads)
+
+    def release(self) -> None:
+        """Lets go of the filter's network if it is large; it can be made again."""
+        self.source.release(self._cache.budget // NETWORK_SHARE)
 
     def tiles(self, g0: int, g1: int, length: int, threads: int) -> Floats:
         """The first `length` taps of tiles g0 .. g1, [g1 - g0, length, 16], made anew."""
         self.source.prepare(length, threads)
-        c1 = min(g1 * LANES, self.channels)
-        block = self.source.block(self.first + g0 * LANES, self.first + c1, 0, length, threads)
-        for row in block:  # one at a time: a block can be as large as all that is kept
-            np.copyto(row, 0.0, where=np.abs(row) < NEGLIGIBLE)
-        return kernels.channels_to_tiles(block, threads=threads)
+        tiles = empty_tiles(g1 - g0, length)
+        few = max(1, TAPS_BYTES // (4 * LANES * max(length, 1)))
+        for g in range(g0, g1, few):
+            end = min(g + few, g1)
+            c0, c1 = g * LANES, min(end * LANES, self.channels)
+            block = self.source.block(self.first + c0, self.first + c1, 0, length, threads)
+            for row in block:
+                np.copyto(row, 0.0, where=np.abs(row) < NEGLIGIBLE)
+            kernels.channels_to_tiles(block, tiles[g - g0 : end - g0], threads=threads)
+        return tiles
+
+
+def tile_bytes(groups: int, length: int) -> int:
+    """Bytes of tiles [groups, length, 16], which lie an odd number of rows apart."""
+    return 4 * LANES * groups * (length | 1)
+
+
+def empty_tiles(groups: int, length: int) -> Floats:
+    """Uninitialised [groups, length, 16] on cache lines. Groups lie an odd number of rows apart, or
+    the same row of every group would compete for one place in the cache.
+    """
+    stride = (length | 1) * LANES
+    memory = np.empty(groups * stride + LANES, np.float32)
+    first = -memory.ctypes.data % (4 * LANES) // 4
+    tiles = memory[first : first + groups * stride].reshape(groups, length | 1, LANES)
+    return tiles[:, :length]
 
 
 def _part(a: Floats | None, cut: slice) -> Floats | None:

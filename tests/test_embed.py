@@ -133,7 +133,7 @@ def test_groups_stay_within_their_tokens(monkeypatch: pytest.MonkeyPatch, toy: M
 def test_a_group_fits_the_memory_allowed(toy: Model) -> None:
     ids = [tokens(50, seed=i) for i in range(20)]
     for length in (200, 51):  # the least that is worked on together needs more than the second
-        limit = planner.plan(toy, length, state=False).total
+        limit = planner.plan(toy, length, state=False, hidden_rows=length).needed
         bounded = model(CAUSAL["order2"], max_memory=limit)
         assert np.array_equal(bounded.embed(ids), toy.embed(ids))
         with pytest.raises(LimitError, match="max-memory"):
@@ -142,12 +142,11 @@ def test_a_group_fits_the_memory_allowed(toy: Model) -> None:
 
 def test_the_plan_is_that_of_the_largest_group(toy: Model) -> None:
     found = largest(toy, items(tokens(300), None, *(tokens(100) for _ in range(200))))
-    rows = dict(found.rows)
     most = planner.BATCH_ROWS // 100 * 100
-    assert rows["vectors of a batch"] == 2 * 4 * toy.config.d_model * most
-    assert found.total > planner.plan(toy, 100, most // 100, state=False).total
+    together = planner.plan(toy, 300, -(-most // 300), state=False, hidden_rows=most)
+    assert found.total == together.total > planner.plan(toy, 100, state=False).total
     alone = largest(toy, items(tokens(300)))
-    assert alone.total == planner.plan(toy, 300, state=False).total
+    assert alone.total == planner.plan(toy, 300, state=False, hidden_rows=300).total
     assert largest(toy, items(None)).rows == ()
 
 

@@ -52,6 +52,7 @@ ROOMS = [
     "hub",
     "text_stream",
     "tokenizers",
+    "plan_phases",
     "planner",
     "network",
     "engine",

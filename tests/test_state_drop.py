@@ -64,7 +64,7 @@ def test_memory_does_not_grow_with_the_context() -> None:
 
 def test_max_memory_knows_what_is_dropped() -> None:
     needed = {
-        ahead: hyena_cpu.plan(model(LONG), 8100, new=8000, ahead=ahead).total
+        ahead: hyena_cpu.plan(model(LONG), 8100, room=100, ahead=ahead).needed
         for ahead in (None, 100)
     }
     assert needed[100] < needed[None]

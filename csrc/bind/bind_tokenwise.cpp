@@ -117,10 +117,12 @@ void bind_tokenwise(py::module_& m) {
       .def(py::init(&norm_weights), py::arg("kind"), py::arg("weight").noconvert(), py::arg("bias").noconvert(),
            py::arg("eps"), "kind layernorm or rmsnorm; weight float32 [D], bias float32 [D] or None.");
 
-  py::class_<BlockPool, Memory>(m, "Memory", py::module_local(),
-                                "Memory that arrays are made in and leave to later ones of their size, so that the\n"
-                                "system need not fill it with zeros again. It is given back with the last of them.")
-      .def(py::init([] { return std::make_shared<BlockPool>(std::numeric_limits<std::int64_t>::max()); }));
+  py::class_<BlockPool, Memory>(
+      m, "Memory", py::module_local(),
+      "Memory that arrays are made in and leave to later ones of their size, so that the\n"
+      "system need not fill it with zeros again. It is given back with the last of them, or by close().")
+      .def(py::init([] { return std::make_shared<BlockPool>(std::numeric_limits<std::int64_t>::max()); }))
+      .def("close", &BlockPool::close, "Gives back what nobody uses, and from now on whatever is left.");
 
   m.def("project_conv", &project_conv_py, py::arg("x").noconvert(), py::arg("norm"), py::arg("packed"),
         py::arg("bias").noconvert(), py::arg("taps").noconvert(), py::arg("short_bias").noconvert(),

@@ -266,7 +266,10 @@ def _plan(out: Output, model: Model, prompt: Prompt, count: int, form: str) -> N
 
     length = prompt.position + len(prompt.ids) + prompt.new_tokens
     # A sample is continued from a copy of the prompt's state, so two states are alive.
-    needed = plan(model, length, batch=min(count, 2), new=max(1, len(prompt.ids)))
+    new = max(1, len(prompt.ids))
+    needed = plan(
+        model, length, batch=min(count, 2), new=new, room=max(0, length - prompt.position - new)
+    )
     rows = [*needed.rows, ("total", needed.total)]
     if form == "text":
         width = max(len(name) for name, _ in rows)

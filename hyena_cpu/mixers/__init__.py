@@ -70,7 +70,9 @@ class Mixer(Protocol):
     def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart.
 
-        alone: they are one sequence. kept: it has a state.
+        alone: they are one sequence. kept: it has a state, and what this holds afterwards is not
+        counted here. A mixer whose states are smaller while they have only taken in a prompt says
+        so in `prompt_bytes(length)`.
         """
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:

@@ -78,6 +78,8 @@ class Attention:
                     threads=ctx.threads,
                 )
             cache.length += n
+            if states is not None:
+                cache.trim()
         self.out_proj.add_to(x, h, ctx.threads)
 
     def _runs(self, cache: KVCache, n: int) -> Iterator[tuple[int, int, int]]:
@@ -94,12 +96,17 @@ class Attention:
         self,
         rows: int,
         *,
-        alone: bool,  # noqa: ARG002
-        kept: bool,  # noqa: ARG002
+        alone: bool,
+        kept: bool,
     ) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * rows
-        return [("normalised rows", row), ("projections", 3 * row), ("keys and values", 2 * row)]
+        rest = [("normalised rows", row), ("projections", 3 * row)]
+        if kept:  # counted with the state
+            return rest
+        # Of several sequences, all as long as the longest, one at a time.
+        slots = -(-rows // (KEY_BLOCK if alone else 2 * KEY_BLOCK)) * KEY_BLOCK
+        return [*rest, ("keys and values", 2 * 4 * self.d_model * slots)]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
         """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
@@ -109,3 +116,7 @@ class Attention:
             length = min(length, self.config.window + SPARE_SLOTS)
         slots = -(-2 * length // KEY_BLOCK) * KEY_BLOCK  # twice as many as there are, at most
         return 2 * 4 * self.d_model * slots
+
+    def prompt_bytes(self, length: int) -> int:
+        """Bytes of one state that has taken in `length` tokens at once; see the planner."""
+        return 2 * 4 * self.d_model * -(-length // KEY_BLOCK) * KEY_BLOCK

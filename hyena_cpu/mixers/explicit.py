@@ -22,13 +22,14 @@ from ..linear import Linear
 from ..norm import Norm
 from ..online import OnlineConv
 from ..online_taps import Convolutions, OnlineTaps
-from ..spectra import FilterBank
+from ..spectra import LANES, FilterBank, tile_bytes
 from .hyena import pad_lanes
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
 
 WRAP = "wrap_filter"
+_ROWS = 2048  # that go through the output layer of LongConv at a time
 
 
 class LongConv:
@@ -56,35 +57,41 @@ class LongConv:
         self, states: Sequence[ConvState] | None, x: Floats, norm: Norm, ctx: Context
     ) -> None:
         """Appends rows norm(x), x [T, D], to their sequences and adds its output to x."""
-        h = norm(x, ctx.threads)
-        copies = len(self.taps)
-        mixed = np.empty((len(x), copies * self.d_model), np.float32)
+        mixed = self._mixed(states, x, norm, ctx)
+        for first in range(0, len(x), _ROWS):
+            rows = mixed[first : first + _ROWS]
+            kernels.gelu_erf(rows, out=rows, threads=ctx.threads)
+            out = kernels.glu(self.out_proj(rows, ctx.threads), threads=ctx.threads)
+            x[first : first + _ROWS] += out
+
+    def _mixed(
+        self, states: Sequence[ConvState] | None, x: Floats, norm: Norm, ctx: Context
+    ) -> Floats:
+        """The convolutions of norm(x), copy after copy: [T, copies D]."""
+        mixed = np.empty((len(x), len(self.taps) * self.d_model), np.float32)
         for b, first, last in ctx.segments():
-            u = kernels.rows_to_tiles(h[first:last], threads=ctx.threads)
+            u = kernels.rows_to_tiles(norm(x[first:last], ctx.threads), threads=ctx.threads)
             for c, (taps, skip) in enumerate(zip(self.taps, self.skips, strict=True)):
                 conv = None if states is None else states[b].convs[c]
                 y = convolve(taps, conv, u, skip, None, ctx)
-                columns = slice(c * self.d_model, (c + 1) * self.d_model)
-                mixed[first:last, columns] = kernels.tiles_to_rows(
-                    y, self.d_model, threads=ctx.threads
-                )
-        kernels.gelu_erf(mixed, out=mixed, threads=ctx.threads)
-        x += kernels.glu(self.out_proj(mixed, ctx.threads), threads=ctx.threads)
+                out = mixed[first:last, c * self.d_model : (c + 1) * self.d_model]
+                kernels.tiles_to_rows(y, self.d_model, out=out, threads=ctx.threads)
+                del y
+        return mixed
 
     def buffers(
         self,
         rows: int,
         *,
-        alone: bool,  # noqa: ARG002
-        kept: bool,  # noqa: ARG002
+        alone: bool,
+        kept: bool,
     ) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
         row = 4 * self.d_model * rows
-        copies = len(self.taps)
-        return [
-            ("normalised rows", row),
-            ("convolutions", (2 + copies) * row),
-            ("mixer output", 3 * row),
+        tiles = tile_bytes(-(-self.d_model // LANES), rows if alone else -(-rows // 2))
+        return [  # of several sequences, all as long as the longest, one at a time
+            ("convolutions", len(self.taps) * row + (1 if kept else 2) * tiles),
+            ("mixer output", 3 * 4 * self.d_model * min(rows, _ROWS)),
         ]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
@@ -92,6 +99,10 @@ class LongConv:
         most, its history dropped.
         """
         return sum(taps.state_bytes(length, ahead) for taps in self.taps)
+
+    def prompt_bytes(self, length: int) -> int:
+        """Bytes of one state that has taken in `length` tokens at once, which the copies share."""
+        return self.taps[0].history_bytes(length)
 
 
 class H3Conv:

@@ -26,7 +26,7 @@ from ..linear import Linear
 from ..norm import Norm
 from ..online import OnlineConv, extend_each
 from ..online_taps import Convolutions, OnlineTaps
-from ..spectra import LANES, FilterBank
+from ..spectra import LANES, FilterBank, tile_bytes
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
@@ -136,9 +136,11 @@ class Hyena:
 
     def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:
         """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
-        tiles = 4 * LANES * -(-self.d_model // LANES) * rows
-        # A convolution works in place unless its input is kept, or is that of several sequences.
-        # With a state, what came before a chunk is put in front of it.
+        tiles = tile_bytes(-(-self.d_model // LANES), rows)
+        if kept and alone:  # what the state does not hold; outputs go where gates were
+            held = all(taps.history_bytes(rows) >= tiles for taps in self.taps)
+            return [("gates and values", tiles * (self.config.order - held))]
+        # A convolution works in place unless its input is that of several sequences.
         more = 2 if kept else 0 if alone else 1
         return [("gates and values", tiles * (self.config.order + more))]
 
@@ -173,7 +175,7 @@ def append_each(
     if not ctx.keep:
         return convs[0].peek(z, ctx.offsets, ctx.threads, skip=skip, pre=pre, post=post)
     if len(convs) == 1:
-        return convs[0].extend(z, ctx.threads, skip=skip, pre=pre, post=post)
+        return convs[0].extend(z, ctx.threads, skip=skip, pre=pre, post=post, scratch=True)
     if len(convs) == z.shape[1]:
         return extend_each(convs, z, ctx.threads, skip=skip, pre=pre, post=post)
     out = np.empty_like(z)

@@ -1,0 +1,270 @@
+"""Runs whose peak of memory is measured and compared with the plan: models, points, a child each.
+
+    python tests/plan_points.py [WORD ...]     prints the grid, or points with a word in their name
+
+A point is a model, a call, lengths and threads. It runs in a fresh interpreter: what the model
+holds after loading is subtracted from the most that was held.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import toy
+from conftest import PACKAGE_HOME
+
+from hyena_cpu.config import (
+    AttentionConfig,
+    FilterConfig,
+    HyenaConfig,
+    LayerConfig,
+    LongConvConfig,
+    MlpConfig,
+    ModelConfig,
+    NormConfig,
+    RotaryConfig,
+)
+from hyena_cpu.weights import save_folder
+
+MOST_OVER, SLACK = 1.10, 16 << 20  # measured <= plan <= MOST_OVER * measured + SLACK
+
+# Read from /proc: the maximum of getrusage begins with that of the process that started this one.
+CHILD = """
+import json, sys
+import numpy as np, hyena_cpu
+from hyena_cpu import embed, planner
+
+
+def resident(key):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(key))
+
+
+def forget_peak():
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+p = json.loads(sys.argv[1])
+model = hyena_cpu.load(sys.argv[2], threads=p["threads"])
+length, batch, call = p["length"], p["batch"], p["call"]
+rng = np.random.default_rng(0)
+sequences = [rng.integers(0, model.vocab_size, length) for _ in range(batch)]
+ids = sequences[0]
+plan = hyena_cpu.plan
+before = resident("VmRSS")
+forget_peak()
+if call == "logits":
+    plans = [plan(model, length, logits_rows=length, state=False)]
+    out = model.logits(ids)
+elif call == "hidden":
+    plans = [plan(model, length, hidden_rows=length, state=False)]
+    out = model.hidden(ids)
+elif call == "score":
+    plans = [plan(model, length, batch, state=False)]
+    out = model.token_logprobs_each(sequences) if batch > 1 else model.token_logprobs(ids)
+elif call in ("last", "mean"):
+    items = [embed.Item(i, str(i), length, s.astype(np.int32)) for i, s in enumerate(sequences)]
+    plans = [embed.largest(model, items)]
+    out = model.embed(sequences, pool=call)
+elif call == "prefill":
+    plans = [plan(model, length)]
+    out = model.prefill(ids)
+elif call == "room":
+    plans = [plan(model, length + 512, room=512)]
+    out = model.prefill(ids, max_new_tokens=512)
+elif call == "drop":
+    plans = [plan(model, length + 512, room=512, ahead=512)]
+    out = model.prefill(ids, max_new_tokens=512, history="drop")
+elif call == "step":  # of states that come from prompts one after the other
+    prompt = plan(model, length)
+    others = (batch - 1) * dict(prompt.rows)["state"]
+    plans = [
+        planner.Plan((*prompt.rows, ("other states", others))),
+        plan(model, length + 1, batch, new=1),
+    ]
+    out = [model.prefill(s) for s in sequences]
+    model.step(out, [1] * batch)
+elif call == "extend":
+    half = length // 2
+    plans = [plan(model, half), plan(model, length, new=length - half, logits_rows=length - half)]
+    out = model.prefill(ids[:half])
+    out = model.extend(out, ids[half:]), out
+elif call == "lengths":  # twice, one after the other: what is kept of earlier ones counts
+    plans = []
+    for n in (length // 4, length // 2, length) * 2:
+        plans.append(plan(model, n, state=False))
+        out = model.token_logprobs(ids[:n])
+said = max(plans, key=lambda one: one.total)
+print(resident("VmHWM") - before, said.total)
+for name, size in said.rows:
+    print(size, name)
+"""
+
+
+def _shape(width: int, *mixers: object, **changes: object) -> ModelConfig:
+    mlp = MlpConfig("gelu_tanh", 4 * width)
+    config = ModelConfig(
+        d_model=width,
+        vocab_size=12,
+        logits_width=16,
+        max_length=None,
+        tie_embeddings=True,
+        norm=NormConfig("layernorm", 1e-5),
+        layers=tuple(LayerConfig(mixer, mlp) for mixer in mixers),  # type: ignore[arg-type]
+    )
+    return replace(config, **changes)
+
+
+def _implicit(taps: int) -> FilterConfig:
+    return FilterConfig("implicit", taps=taps, width=64, bands=2, sine_layers=3, shift=0.05)
+
+
+def model_of(name: str, longest: int) -> ModelConfig:
+    """A model by name for sequences up to `longest` tokens."""
+    hyena = HyenaConfig(_implicit(longest))
+    if name == "tiny":  # the shapes of HyenaDNA
+        return _shape(128, hyena, hyena, max_length=longest)
+    if name == "small":
+        return _shape(256, hyena, hyena, hyena, hyena, max_length=longest)
+    if name == "medium":
+        return _shape(256, *[hyena] * 8, max_length=longest)
+    if name == "order3":
+        return _shape(128, *[replace(hyena, order=3)] * 2, max_length=longest)
+    if name == "hybrid":
+        window = AttentionConfig(heads=4, rotary=RotaryConfig(), window=1024)
+        return _shape(128, hyena, window, hyena, max_length=longest)
+    if name == "attention":
+        return _shape(128, AttentionConfig(heads=4, rotary=RotaryConfig()), hyena)
+    if name == "words":  # a head that is wide
+        return _shape(128, hyena, vocab_size=8000, logits_width=8192, max_length=longest)
+    assert name == "longconv"
+    return _shape(128, *[LongConvConfig(FilterConfig("explicit", taps=longest), channels=2)] * 2)
+
+
+@dataclass(frozen=True)
+class Point:
+    model: str
+    call: str
+    length: int
+    batch: int = 1
+    threads: int = 2
+    longest: int = 0  # of the model; 0: as long as the call
+
+    @property
+    def name(self) -> str:
+        size = f"{self.batch}x{self.length}" if self.batch > 1 else f"{self.length}"
+        return f"{self.model}-{self.call}-{size}-{self.threads}"
+
+
+K = 1024
+LONG = 160_000
+
+
+def _points() -> list[Point]:
+    found = []
+    for model in ("tiny", "small", "hybrid", "order3", "longconv"):
+        for call in ("logits", "score", "prefill", "drop"):
+            found += [Point(model, call, n * K) for n in (1, 8, 32)]
+        found += [Point(model, "room", n * K) for n in (8, 32)]
+        found += [Point(model, call, 8 * K) for call in ("hidden", "last", "mean", "extend")]
+        found += [Point(model, "lengths", 32 * K)]
+        found += [
+            Point(model, "score", 8 * K, threads=1),
+            Point(model, "prefill", 8 * K, threads=1),
+        ]
+        found += [Point(model, "score", 500, batch) for batch in (4, 32)]
+        found += [Point(model, "last", 500, batch) for batch in (4, 32)]
+        found += [Point(model, "step", 500, batch) for batch in (1, 4, 32)]
+    found += [Point("attention", call, n * K) for call in ("score", "prefill") for n in (1, 8)]
+    found += [Point("words", call, 8 * K) for call in ("logits", "score", "prefill")]
+    for model in ("tiny", "small", "order3", "hybrid", "longconv"):
+        found += [Point(model, call, LONG) for call in ("score", "prefill", "drop", "last")]
+    found += [Point("small", "score", LONG, threads=1), Point("small", "hidden", LONG)]
+    found += [Point("tiny", "extend", LONG), Point("medium", "last", LONG)]
+    found += [Point("tiny", call, 1_000_000) for call in ("last", "score", "drop", "prefill")]
+    return found
+
+
+POINTS = _points()
+
+
+class Models:
+    """Model folders, made when they are needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, point: Point) -> Path:
+        longest = max(point.longest or point.length + 600, K)
+        path = self._folder / f"{point.model}-{longest}"
+        if not path.exists():
+            config = model_of(point.model, longest)
+            save_folder(path, config, toy.weights(config).tensors)
+        return path
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Bytes beyond the loaded model."""
+
+    peak: int
+    plan: int
+    rows: tuple[tuple[str, int], ...]
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the plan, in a sentence; None if nothing is."""
+        peak, plan = self.peak / 2**20, self.plan / 2**20
+        if self.peak > self.plan:
+            return f"takes {peak:.1f} MiB, but the plan says {plan:.1f} MiB"
+        if self.plan > MOST_OVER * self.peak + SLACK:
+            return f"takes {peak:.1f} MiB only, but the plan says {plan:.1f} MiB"
+        return None
+
+    def __str__(self) -> str:
+        large = [f"{name} {size / 2**20:.1f}" for name, size in self.rows if size > 1 << 20]
+        share = self.plan / max(self.peak, 1)
+        return f"{self.peak / 2**20:8.1f} {self.plan / 2**20:8.1f} {share:5.2f}  {', '.join(large)}"
+
+
+def measure(point: Point, models: Models) -> Measured:
+    """Runs the point in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, json.dumps(asdict(point)), str(models.path(point))],
+        env=os.environ | {"PYTHONPATH": str(PACKAGE_HOME)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{point.name}: {done.stderr}")
+    first, *rest = done.stdout.splitlines()
+    peak, plan = map(int, first.split())
+    pairs = (line.split(" ", 1) for line in rest)
+    return Measured(peak, plan, tuple((name, int(size)) for size, name in pairs))
+
+
+def main(words: list[str]) -> int:
+    """Prints the grid; returns how many points are wrong."""
+    wrong = 0
+    print(f"{'':28} measured plan MiB ratio")
+    with tempfile.TemporaryDirectory() as folder:
+        models = Models(Path(folder))
+        for point in POINTS:
+            if words and not any(word in point.name for word in words):
+                continue
+            found = measure(point, models)
+            wrong += found.problem is not None
+            print(f"{'  ' if found.problem is None else '! '}{point.name:26} {found}", flush=True)
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(sys.argv[1:]), 1))
