@@ -29,9 +29,7 @@ from typing import Any
 from hyena_cpu.errors import HyenaError
 
 DECODE = 64  # steps of a call
-MOST_MEMORY = 1 << 40  # bytes: no limit, but freed memory is not kept under one
-    1 << 40
-)  # bytes: a limit that nothing comes near, under which freed memory is not kept
+MOST_MEMORY = 1 << 40  # bytes: no limit, but under one freed memory is not kept
 CALLS = 16  # calls that a sequence has room for
 SPELL_S = 0.1
 
