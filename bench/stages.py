@@ -76,7 +76,7 @@ STAGES = (
     Stage(
         "bfloat16",
         "prefill",
-        (OURS, side("hyena-cpu", label="hyena-cpu, bfloat16", dtype="bfloat16")),
+        (OURS, side("hyena-cpu", label="hyena-cpu, bfloat16", dtype="bfloat16"), HYENA),
         (1024, 8192, 32768),
         (8192,),
     ),
