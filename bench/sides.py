@@ -16,7 +16,6 @@ is not there, or fails for want of memory, the answer is {"absent": why}.
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import os
 import resource
@@ -30,6 +29,7 @@ from typing import Any
 from hyena_cpu.errors import HyenaError
 
 DECODE = 64  # steps of a call
+MOST_MEMORY = 1 << 40  # bytes: no limit, but under one freed memory is not kept
 CALLS = 16  # calls that a sequence has room for
 SPELL_S = 0.1
 
@@ -77,16 +77,17 @@ def ours(options: Options, what: str, length: int) -> Call:
     from shapes import hyenadna
 
     from hyena_cpu.model import Model
-    from hyena_cpu.network import Network
 
-    extra = {}
-    if options.get("dtype", "float32") != "float32":
-        if "dtype" not in inspect.signature(Network.__init__).parameters:
-            raise AbsentError("this version computes in float32 only")
-        extra["dtype"] = options["dtype"]
     room = DECODE * CALLS if what == "decode" else 0
     weights = hyenadna(options["size"], length + room)
-    model, ids = Model(weights, None, threads=options["threads"], **extra), random_ids(length)
+    model = Model(
+        weights,
+        None,
+        threads=options["threads"],
+        dtype=options.get("dtype", "float32"),
+        max_memory=MOST_MEMORY if what == "memory" else None,
+    )
+    ids = random_ids(length)
     if what == "memory":
         return lambda: model.embed([ids], pool="last")
     if what == "prefill":

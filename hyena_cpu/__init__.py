@@ -45,7 +45,10 @@ _LAZY = {
     "plan": "planner",
 }
 
-BUNDLED = {name: Path(__file__).parent / "assets" / name for name in ("tiny-en", "tiny-dna")}
+_RECALL = tuple(f"tiny-recall/{name}" for name in ("attention", "hybrid", "base_conv", "hyena"))
+BUNDLED = {
+    name: Path(__file__).parent / "assets" / name for name in ("tiny-en", "tiny-dna", *_RECALL)
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -70,13 +73,13 @@ def load(
     compat: Iterable[str] = (),
     on_progress: Progress | None = None,
 ) -> Model:
-    """Loads a model folder, a bundled model (`tiny-en`, `tiny-dna`) or a model of the hub.
+    """Loads a model folder, a bundled model (`tiny-en`, `tiny-dna`, ...) or a model of the hub.
 
     Args:
         path: a native folder, or a Hugging Face, safari, H3 or Zoology folder with safetensors
-            weights; a bundled name (None is `tiny-en`); or an id of the Hugging Face hub, ORG/NAME,
-            for which HyenaDNA has short names (`hyena_cpu.hub.HYENADNA`). A folder comes before the
-            hub.
+            weights; a name in `BUNDLED` (None is `tiny-en`); or an id of the Hugging Face hub,
+            ORG/NAME, for which HyenaDNA has short names (`hyena_cpu.hub.HYENADNA`). A folder comes
+            before the hub.
         family: `native`, `hyenadna`, `safari`, `zoology` or `h3`, where the files do not tell.
         modulation_shift: overrides the window shift that the family implies.
         revision: branch, tag or commit of a model of the hub.

@@ -63,6 +63,8 @@ class Network:
         self.fingerprint = weights.fingerprint + ("" if dtype == "float32" else f"-{dtype}")
         self.threads = threads
         self.max_memory = max_memory
+        if max_memory is not None:
+            kernels.bound_freed_memory()
         self.on_progress = on_progress
         self.compat = frozenset([compat] if isinstance(compat, str) else compat)
         unknown = sorted(self.compat - COMPAT)

@@ -1,4 +1,4 @@
-"""Pictures of tables, drawn by matplotlib: deltas of variants, entropy along sequences.
+"""Pictures of tables, drawn by matplotlib: variants, entropy along sequences, recall.
 
 Equal numbers give equal files. What a picture holds in memory does not grow with a sequence.
 
@@ -32,6 +32,7 @@ MOST_PANELS = 8
 MOST_NAMES = 40  # of records, below a picture
 MANY_POINTS = 5000  # beyond that points are one image even in svg and pdf
 COLORS = ("#1f5f8b", "#c05a1c")
+MARKERS = "osv^Dx"
 
 
 def check(path: Path) -> None:
@@ -143,6 +144,46 @@ def deltas(path: Path, points: Iterable[tuple[str, int, float]]) -> None:
 
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))  # positions are whole
     panel.set_ylabel("log-likelihood of the allele\nminus that of the reference, nats")
+    _save(figure, path)
+
+
+def recall(path: Path, points: Iterable[tuple[str, int, int, int, float]]) -> None:
+    """Accuracy of associative recall by width: a panel per kind of rows, a line per kind of model.
+
+    Args:
+        path: the picture.
+        points: (kind of model, width, length, pairs, accuracy), in any order. The dotted line is
+            chance: guessing among the values of a row.
+
+    Raises:
+        InputError: see `check`. WriteError: the file cannot be written.
+    """
+    check(path)
+    found = list(points)
+    rows = sorted({(length, pairs) for _, _, length, pairs, _ in found})
+    widths = sorted({width for _, width, *_ in found})
+    figure = _figure(3.2)
+    panels = figure.subplots(1, max(1, len(rows)), sharey=True, squeeze=False)[0]
+    for panel, kind in zip(panels, rows, strict=False):
+        for i, label in enumerate(dict.fromkeys(label for label, *_ in found)):
+            line = sorted((w, a) for name, w, n, d, a in found if (name, n, d) == (label, *kind))
+            panel.plot(
+                [width for width, _ in line],
+                [value for _, value in line],
+                color=f"C{i}",
+                marker=MARKERS[i % len(MARKERS)],
+                label=label,
+            )
+        panel.axhline(1 / kind[1], color="0.5", linewidth=0.8, linestyle=":")
+        panel.set_title(f"length {kind[0]}, {kind[1]} pairs", fontsize=9)
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(widths, [str(width) for width in widths])
+        panel.minorticks_off()
+        panel.set_xlabel("width")
+        panel.set_ylim(0, 1.04)
+    panels[0].set_ylabel("accuracy")
+    if found:
+        panels[0].legend(fontsize=8)
     _save(figure, path)
 
 

@@ -38,7 +38,9 @@ MOST_OVER, SLACK = 1.10, 16 << 20  # measured <= plan <= MOST_OVER * measured + 
 CHILD = """
 import json, sys
 import numpy as np, hyena_cpu
-from hyena_cpu import embed, planner
+from hyena_cpu import embed, kernels, planner
+
+kernels.bound_freed_memory()  # as a limit of memory or the command line does
 
 
 def resident(key):

@@ -20,6 +20,7 @@ SAYS = {"script": "hello", "prompt_length": 2, "eos": 250}
 DNA = {"kind": "dna", "vocab_size": 12, "logits_width": 16}
 COMMANDS = [
     *("generate", "score", "embed", "variants", "tokenize", "info", "bench", "verify", "convert"),
+    *("mqar", "recall"),
 ]
 
 

@@ -7,6 +7,7 @@ it prints, with its numbers cut short, and `not run: REASON` is none of these.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import importlib.util
@@ -169,6 +170,10 @@ def test_options_in_the_documents_exist() -> None:
     for command in COMMANDS:
         parser = importlib.import_module(f"hyena_cpu.cli.{command}").parser()
         known.update(parser._option_string_actions)
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for part in action.choices.values():
+                    known.update(part._option_string_actions)
     known.update(run.parser()._option_string_actions)
     for page in PAGES:
         text = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL)
@@ -186,7 +191,8 @@ def test_names_of_models_in_the_guide_exist() -> None:
     text = GUIDE.read_text()
     rows = re.findall(r"^\| (`.*?) \|", text[text.index("## The model") :], re.MULTILINE)
     named = set(re.findall(r"`((?:tiny|hyenadna)-[\w-]+)`", " ".join(rows)))
-    assert named == set(HYENADNA) | (set(BUNDLED) - {"tiny-en"})
+    assert named == set(HYENADNA) | {"tiny-dna"}
+    assert all(name in (ROOT / "docs/recall.md").read_text() for name in BUNDLED if "/" in name)
     for model in hyenadna_files.PUBLIC.values():
         assert f"{model.l_max:,}" in text
 

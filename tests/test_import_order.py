@@ -69,6 +69,8 @@ ROOMS = [
     "plots",
     "embed",
     "arrays",
+    "mqar",
+    "recall",
     "model",
     "worked",
     "verify",

@@ -33,9 +33,9 @@ class Shape:
     window: int = 1024
     rotary_base: float = 10000.0
 
-    def config(self, name: str) -> dict[str, object]:
-        """The config.json of the native format, without tokenizer and special tokens."""
-        hyena = {
+    def mixers(self) -> dict[str, dict[str, object]]:
+        """The mixers of the native format, by letter."""
+        hyena: dict[str, object] = {
             "kind": "hyena",
             "order": 2,
             "short_taps": 3,
@@ -51,15 +51,19 @@ class Shape:
                 "normalize": "time_l2",
             },
         }
-        attention = {
+        attention: dict[str, object] = {
             "kind": "attention",
             "heads": self.heads,
             "window": self.window,
             "rotary": {"base": self.rotary_base},
             "bias": False,
         }
+        return {"H": hyena, "A": attention}
+
+    def config(self, name: str) -> dict[str, object]:
+        """The config.json of the native format, without tokenizer and special tokens."""
         mlp = {"kind": "swiglu", "width": self.mlp, "bias": False}
-        mixers = {"H": hyena, "A": attention}
+        mixers = self.mixers()
         return {
             "format_version": 1,
             "model_type": "hyena-cpu",
@@ -123,18 +127,19 @@ class SineWindowFilter(nn.Module):
 class ShortConvolution(nn.Module):
     """Depthwise causal FIR filter; the last column of the weight meets the current token."""
 
-    def __init__(self, channels: int, taps: int) -> None:
+    def __init__(self, channels: int, taps: int, bias: bool = False) -> None:
         super().__init__()
         weight = 0.1 * torch.randn(channels, taps)
         weight[:, -1] += 1.0
         self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:  # [B,L,C]
         taps = self.weight.to(x.dtype).unbind(dim=1)
         y = x * taps[-1]
         for delay, tap in enumerate(reversed(taps[:-1]), start=1):
             y = y + functional.pad(x, (0, 0, delay, 0))[:, : x.shape[1]] * tap
-        return y
+        return y if self.bias is None else y + self.bias
 
 
 class Hyena(nn.Module):

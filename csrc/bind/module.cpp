@@ -20,7 +20,6 @@ void bound_freed_memory() {
 }  // namespace
 
 PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
-  bound_freed_memory();
   m.attr("build") = HYENA_BUILD;
   m.attr("lanes") = hyena::kLanes;
   m.attr("tile") = hyena::kTile;
@@ -29,6 +28,9 @@ PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
 #else
   m.attr("openmp") = false;
 #endif
+  m.def("bound_freed_memory", &bound_freed_memory,
+        "Lets this process keep little of the memory that it frees, as memory plans suppose (glibc; elsewhere\n"
+        "nothing changes).");
   m.def("forked", &hyena::forked, "Whether this process was forked after the kernels were loaded.");
   bind_tiles(m);
   bind_conv(m);

@@ -20,6 +20,8 @@ COMMANDS = {
     "bench": "how fast a model, or a layer of every kind, runs here: a table",
     "verify": "whether a model is computed as it should be: a table",
     "convert": "write a model folder from another program's checkpoint",
+    "mqar": "associative recall: write its rows, or how often models are right on them",
+    "recall": "how likely a model finds what a text has said before: a table",
 }
 
 USAGE = "usage: hyena-cpu COMMAND [options]"

@@ -195,6 +195,9 @@ def load_model(args: argparse.Namespace, on_progress: Callable[[int, int], None]
     """The model of -m with the compute options; logs what it is."""
     import hyena_cpu
 
+    from .. import kernels
+
+    kernels.bound_freed_memory()
     with hub_options(args) as options:
         model = hyena_cpu.load(
             default_model(args) if args.model is None else args.model,
