@@ -192,6 +192,13 @@ PackedLinear::PackedLinear(ConstRows weight, Numbers numbers)
   }
 }
 
+PackedLinear PackedLinear::part(std::int64_t panel, std::int64_t outputs) const {
+  PackedLinear found = *this;
+  found.n_ = outputs;
+  found.data_ = {data_, data_.get() + panel * words() * kPanel};
+  return found;
+}
+
 void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, int threads) {
   if (x.rows == 0) return;
   const Cut cut(x.rows, weight);

@@ -1,6 +1,8 @@
 // Matrix products with packed weights.
 #pragma once
 
+#include <memory>
+
 #include "activation.hpp"
 #include "aligned.hpp"
 #include "rows.hpp"
@@ -16,10 +18,12 @@ enum class Numbers { float32, bfloat16 };
 
 /// A weight [N, K] as panels [ceil(N / kPanel)][words][kPanel]: kPanel outputs side by side, so that
 /// a product reads it from start to end. A word is an input, or a pair of them. Missing outputs of the
-/// last panel are zero.
+/// last panel are zero, or those of the weight that it is a part of.
 class PackedLinear {
  public:
   PackedLinear(ConstRows weight, Numbers numbers);  // [N, K]; throws std::bad_alloc
+  /// `outputs` outputs from the first one of a panel on, in the same memory.
+  PackedLinear part(std::int64_t panel, std::int64_t outputs) const;
   std::int64_t out_features() const { return n_; }
   std::int64_t in_features() const { return k_; }
   Numbers numbers() const { return numbers_; }
@@ -31,7 +35,7 @@ class PackedLinear {
  private:
   std::int64_t n_, k_;
   Numbers numbers_;
-  AlignedArray<float> data_;
+  std::shared_ptr<float[]> data_;
 };
 
 struct Epilogue {

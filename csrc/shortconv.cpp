@@ -14,8 +14,8 @@ constexpr std::int64_t kRows = 64;
 struct Inputs {
   const ShortConv& job;
   const float* row(std::int64_t t, std::int64_t k) const {
-    const std::int64_t from = t - job.short_taps + 1 + k;
-    return from < 0 ? job.tail.row(from + job.short_taps - 1) : job.x.row(from);
+    const std::int64_t from = t - job.taps.rows + 1 + k;
+    return from < 0 ? job.tail.row(from + job.taps.rows - 1) : job.x.row(from);
   }
 };
 
@@ -26,7 +26,7 @@ class Window {
   Window(const ShortConv& job, std::int64_t channel, std::int64_t t)
       : bias_(job.bias != nullptr ? load(job.bias + channel) : vf{}) {
     const Inputs inputs{job};
-    for (int k = 0; k < K; k++) taps_[k] = load(job.taps + k * job.x.cols + channel);
+    for (int k = 0; k < K; k++) taps_[k] = load(job.taps.row(k) + channel);
     for (int k = 0; k < K - 1; k++) past_[k] = load(inputs.row(t, k) + channel);
   }
   vf next(vf row) {
@@ -47,8 +47,8 @@ void whole_tile(const ShortConv& job, std::int64_t channel, std::int64_t t, floa
   vf sum[kTile / kLanes] = {};
   for (int i = 0; i < kTile / kLanes; i++)
     if (job.bias != nullptr) sum[i] = load(job.bias + channel + i * kLanes);
-  for (std::int64_t k = 0; k < job.short_taps; k++) {
-    const float* tap = job.taps + k * job.x.cols + channel;
+  for (std::int64_t k = 0; k < job.taps.rows; k++) {
+    const float* tap = job.taps.row(k) + channel;
     const float* row = inputs.row(t, k) + channel;
     for (int i = 0; i < kTile / kLanes; i++) sum[i] = fma(load(tap + i * kLanes), load(row + i * kLanes), sum[i]);
   }
@@ -61,8 +61,8 @@ void part_tile(const ShortConv& job, std::int64_t channel, int width, std::int64
   std::fill_n(to, kTile, 0.0f);
   for (int i = 0; i < width; i++) {
     float sum = job.bias != nullptr ? job.bias[channel + i] : 0.0f;
-    for (std::int64_t k = 0; k < job.short_taps; k++)
-      sum = fma(job.taps[k * job.x.cols + channel + i], inputs.row(t, k)[channel + i], sum);
+    for (std::int64_t k = 0; k < job.taps.rows; k++)
+      sum = fma(job.taps.row(k)[channel + i], inputs.row(t, k)[channel + i], sum);
     to[i] = sum;
   }
 }
@@ -97,8 +97,8 @@ void slide_product(const ShortConv& job, std::int64_t channel, std::int64_t back
 void filter(const ShortConv& job, std::int64_t part, std::int64_t g, std::int64_t begin, std::int64_t end, float* to) {
   const std::int64_t D = job.x.cols / job.parts, channel = part * D + g * kTile;
   const int width = tile_width(D, g);
-  if (width == kTile && job.short_taps == 3) return slide<3>(job, channel, begin, end, to);
-  if (width == kTile && job.short_taps == 4) return slide<4>(job, channel, begin, end, to);
+  if (width == kTile && job.taps.rows == 3) return slide<3>(job, channel, begin, end, to);
+  if (width == kTile && job.taps.rows == 4) return slide<4>(job, channel, begin, end, to);
   for (std::int64_t t = begin; t < end; t++) tile_row(job, channel, width, t, to + t * kTile);
 }
 
@@ -106,8 +106,8 @@ void filter(const ShortConv& job, std::int64_t part, std::int64_t g, std::int64_
 void filter_product(const ShortConv& job, std::int64_t g, std::int64_t begin, std::int64_t end, float* to) {
   const std::int64_t D = job.x.cols / job.parts, channel = (job.parts - 1) * D + g * kTile;
   const int width = tile_width(D, g);
-  if (width == kTile && job.short_taps == 3) return slide_product<3>(job, channel, D, begin, end, to);
-  if (width == kTile && job.short_taps == 4) return slide_product<4>(job, channel, D, begin, end, to);
+  if (width == kTile && job.taps.rows == 3) return slide_product<3>(job, channel, D, begin, end, to);
+  if (width == kTile && job.taps.rows == 4) return slide_product<4>(job, channel, D, begin, end, to);
   alignas(4 * kTile) float gate[kTile];
   for (std::int64_t t = begin; t < end; t++) {
     float* row = to + t * kTile;
@@ -122,7 +122,7 @@ void filter_product(const ShortConv& job, std::int64_t g, std::int64_t begin, st
 void short_conv(const ShortConv& job, int threads) {
   const std::int64_t G = tile_groups(job.x.cols / job.parts), T = job.x.rows;
   const std::int64_t alone = job.product.data == nullptr ? job.parts : job.parts - 2;
-  const std::int64_t work = T * job.x.cols * job.short_taps;
+  const std::int64_t work = T * job.x.cols * job.taps.rows;
   parallel_for((T + kRows - 1) / kRows, worth(work, threads), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, T);
     for (std::int64_t p = 0; p < alone; p++)

@@ -11,10 +11,10 @@ namespace hyena {
 /// last two parts are not in out but multiplied with each other there. One chain of fused
 /// multiply-adds in the order bias, k = 0 .. K-1, wherever a sequence is split.
 struct ShortConv {
-  ConstRows x;
-  const float *taps, *bias;
+  ConstRows x, taps;
+  const float* bias;
   ConstRows tail;
-  std::int64_t short_taps, parts;
+  std::int64_t parts;
   TileView out;
   TileView product;  // or data null
 };

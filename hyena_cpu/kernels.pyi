@@ -209,11 +209,27 @@ def project_conv(
     offsets: _I,
     parts: int,
     *,
+    first: int = 0,
     memory: Memory | None = None,
     threads: int = 1,
 ) -> tuple[_F, _F]: ...
 def add_tiles(
     residual: _F, z: _F, packed: PackedLinear, bias: _F | None, *, threads: int = 1
+) -> None: ...
+def add_gated_tiles(
+    x: _F,
+    norm: NormWeights | None,
+    packed: PackedLinear,
+    bias: _F | None,
+    taps: _F,
+    short_bias: _F | None,
+    tails: _F | None,
+    offsets: _I,
+    z: _F,
+    packed_out: PackedLinear,
+    out_bias: _F | None,
+    *,
+    threads: int = 1,
 ) -> None: ...
 def add_mlp(
     x: _F,

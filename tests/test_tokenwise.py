@@ -91,6 +91,120 @@ def test_add_tiles(
 
 
 @over_threads
+@pytest.mark.parametrize("width", [1, 16, D, 32, 40])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_project_conv_leaves_chunks_out(
+    kernels: ModuleType, rng: np.random.Generator, dtype: str, width: int, threads: int
+) -> None:
+    x, weight, bias = normal(rng, 300, D), normal(rng, 4 * width, D), normal(rng, 4 * width)
+    packed, norm = (
+        kernels.PackedLinear(weight, dtype),
+        kernels.NormWeights("rmsnorm", normal(rng, D), None, 1e-5),
+    )
+    taps, short_bias = normal(rng, 3, 4 * width), normal(rng, 4 * width)
+    offsets, tails = np.array([0, 1, 150, 300]), normal(rng, 3, 2, 4 * width)
+    project = (x, norm, packed, bias, taps, short_bias)
+    newest = tails.copy()
+    gates, product = kernels.project_conv(*project, newest, offsets, 4)
+    for first in (0, 1, 2):
+        own = tails.copy()
+        some = kernels.project_conv(*project, own, offsets, 4, first=first, threads=threads)
+        assert np.array_equal(some[0], gates[first:])
+        assert np.array_equal(some[1], product)
+        cut = first * width
+        assert np.array_equal(own[:, :, cut:], newest[:, :, cut:])
+        assert np.array_equal(own[:, :, :cut], tails[:, :, :cut])
+
+
+@over_threads
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("taps_count", [1, 3, 5, 140])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_add_gated_tiles(
+    kernels: ModuleType,
+    rng: np.random.Generator,
+    length: int,
+    taps_count: int,
+    dtype: str,
+    threads: int,
+) -> None:
+    x, scale, shift = strided_rows(normal(rng, length, D)), 1 + 0.1 * normal(rng, D), normal(rng, D)
+    width = 40  # of x_0 and z
+    weight, bias = normal(rng, 3 * width, D), normal(rng, 3 * width)
+    taps, short_bias = normal(rng, taps_count, 3 * width), normal(rng, 3 * width)
+    tail = normal(rng, taps_count - 1, 3 * width)
+    out_weight, out_bias = normal(rng, D, width), normal(rng, D)
+    packed, out = kernels.PackedLinear(weight, dtype), kernels.PackedLinear(out_weight, dtype)
+    norm, z = (
+        kernels.NormWeights("layernorm", scale, shift, 1e-5),
+        kernels.rows_to_tiles(normal(rng, length, width)),
+    )
+
+    projected = kernels.linear(kernels.layer_norm(x, scale, shift, 1e-5), packed, bias=bias)
+    gated = kernels.short_conv(projected, taps, short_bias, tail, 3)[0] * z
+    rows = kernels.tiles_to_rows(gated, width)
+    want = kernels.linear(rows, out, bias=out_bias, residual=x)
+    newest = np.concatenate([tail, projected])[len(projected) :]
+
+    got, tails, offsets = x.copy(), tail[None].copy(), np.array([0, length])
+    kernels.add_gated_tiles(
+        got, norm, packed, bias, taps, short_bias, tails, offsets, z, out, out_bias, threads=threads
+    )
+    assert np.array_equal(got, want)
+    assert np.array_equal(tails[0, :, :width], newest[:, :width])
+    assert np.array_equal(tails[0, :, width:], tail[:, width:])
+    if dtype == "float32":
+        plain = reference.add_gated_tiles(
+            x,
+            ("layernorm", scale, shift, 1e-5),
+            weight,
+            bias,
+            taps,
+            short_bias,
+            tail,
+            z,
+            out_weight,
+            out_bias,
+        )
+        assert rel_l2(got, plain) < 2e-6
+
+
+@over_threads
+@pytest.mark.parametrize("taps_count", [1, 3, 5])
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("lengths", [[1], [1, 1, 1], [200, 1, 2, 3, 126, 128, 7], [2, 300]])
+def test_add_gated_tiles_of_sequences_is_that_of_each(
+    kernels: ModuleType,
+    rng: np.random.Generator,
+    lengths: list[int],
+    kept: bool,
+    taps_count: int,
+    threads: int,
+) -> None:
+    x, norm = (
+        normal(rng, sum(lengths), D),
+        kernels.NormWeights("rmsnorm", normal(rng, D), None, 1e-5),
+    )
+    packed, out = (
+        kernels.PackedLinear(normal(rng, 3 * D, D)),
+        kernels.PackedLinear(normal(rng, D, D)),
+    )
+    taps, tails = normal(rng, taps_count, 3 * D), normal(rng, len(lengths), taps_count - 1, 3 * D)
+    z, offsets = kernels.rows_to_tiles(normal(rng, len(x), D)), np.cumsum([0, *lengths])
+    together, got = tails.copy() if kept else None, x.copy()
+    kernels.add_gated_tiles(
+        got, norm, packed, None, taps, None, together, offsets, z, out, None, threads=threads
+    )
+    for b, (first, last) in enumerate(itertools.pairwise(offsets)):
+        own = tails[b : b + 1].copy() if kept else np.zeros_like(tails[:1])
+        alone, whole = x[first:last].copy(), np.array([0, last - first])
+        part = z[:, first:last]
+        kernels.add_gated_tiles(alone, norm, packed, None, taps, None, own, whole, part, out, None)
+        assert np.array_equal(got[first:last], alone)
+        assert together is None or np.array_equal(together[b], own[0])
+
+
+@over_threads
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
 @pytest.mark.parametrize("kind", ["gelu_tanh", "gelu_erf", "swiglu"])
 @pytest.mark.parametrize("length", LENGTHS)
@@ -148,3 +262,15 @@ def test_misfits_are_named(kernels: ModuleType, rng: np.random.Generator) -> Non
     for offsets in (one, np.array([0, 0, 5]), np.array([1, 5]), np.array([5])):
         with pytest.raises(ValueError, match="offsets must grow from 0 to the 5 rows"):
             kernels.project_conv(x, norm, square, None, taps, None, None, offsets, 3)
+    with pytest.raises(ValueError, match=r"first is 2 but needs to be in 0\.\.1"):
+        kernels.project_conv(x, norm, square, None, taps, None, None, two, 3, first=2)
+    z = normal(rng, 2, 5, 16)
+    gate = (x, norm, square, None, taps, None)
+    with pytest.raises(ValueError, match="add_gated_tiles: tails has shape"):
+        kernels.add_gated_tiles(*gate, tails[:, :1].copy(), two, z, square, None)
+    with pytest.raises(ValueError, match="add_gated_tiles: z has shape"):
+        kernels.add_gated_tiles(*gate, None, two, z[:, :4].copy(), square, None)
+    with pytest.raises(ValueError, match="its own 40 outputs must be 24"):
+        kernels.add_gated_tiles(*gate, None, two, z, wide, None)
+    with pytest.raises(ValueError, match="add_gated_tiles: offsets must grow"):
+        kernels.add_gated_tiles(*gate, None, one, z, square, None)

@@ -26,11 +26,10 @@ py::array short_conv_py(const FloatArray& x, const FloatArray& taps, const Maybe
   if (parts < 1 || C % parts != 0)
     reject(op, "x has shape " + shape_text(x) + " but needs a multiple of " + std::to_string(parts) + " channels");
   job.parts = parts;
-  job.taps = floats(op, "taps", taps, {-1, C});
-  job.short_taps = taps.shape(0);
-  if (job.short_taps < 1) reject(op, "taps has shape " + shape_text(taps) + " but needs at least one row");
+  job.taps = {floats(op, "taps", taps, {-1, C}), taps.shape(0), C, C};
+  if (job.taps.rows < 1) reject(op, "taps has shape " + shape_text(taps) + " but needs at least one row");
   job.bias = bias ? floats(op, "bias", *bias, {C}) : nullptr;
-  job.tail = rows(op, "tail", tail, job.short_taps - 1, C);
+  job.tail = rows(op, "tail", tail, job.taps.rows - 1, C);
   const std::int64_t G = tile_groups(C / parts);
   FloatArray y;
   if (out) {

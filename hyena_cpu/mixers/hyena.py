@@ -31,6 +31,8 @@ from ..spectra import LANES, FilterBank, tile_bytes
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
 
+_BLOCK = 128  # tokens that a thread works on (csrc/tokenwise.cpp)
+
 
 class Hyena:
     """One Hyena layer. Tensors are named as in docs/formats.md, without the layer prefix."""
@@ -78,36 +80,41 @@ class Hyena:
         tails = None
         if states is not None:
             tails = np.array([self._tail_rows(s, norm, ctx.threads) for s in states])
+        # x_0 is not stored but made where it is needed, unless states take rows in: there it
+        # takes no memory, as outputs go where it was, and a step stays one product.
+        late = bool(self.taps) and (states is None or not ctx.keep)
+        source = (x, norm.weights, self.in_proj.packed, self.in_proj.bias)
+        short = (self.short_taps, self.short_bias, tails, ctx.offsets)
+        out, threads = (self.out_proj.packed, self.out_proj.bias), ctx.threads
         gates, z = kernels.project_conv(
-            x,
-            norm.weights,
-            self.in_proj.packed,
-            self.in_proj.bias,
-            self.short_taps,
-            self.short_bias,
-            tails,
-            ctx.offsets,
+            *source,
+            *short,
             self.config.order + 1,
+            first=1 if late else 0,
             memory=ctx.memory,
-            threads=ctx.threads,
+            threads=threads,
         )
         if states is not None and tails is not None and ctx.keep:
             for b, first, last in ctx.segments():
                 self._tail(states[b]).take_in(x[first:last], tails[b])
         z = self._mix(states, gates, z, ctx)
-        kernels.add_tiles(x, z, self.out_proj.packed, self.out_proj.bias, threads=ctx.threads)
+        if late:
+            kernels.add_gated_tiles(*source, *short, z, *out, threads=threads)
+        else:
+            kernels.add_tiles(x, z, *out, threads=threads)
 
     def _mix(
         self, states: Sequence[ConvState] | None, gates: Floats, z: Floats, ctx: Context
     ) -> Floats:
-        """The convolutions between z = v * x_{N-1} [G, T, 16] and x_0 * v, which is returned.
+        """The convolutions between z = v * x_{N-1} [G, T, 16] and v, or x_0 * v, which is returned.
 
-        `gates` holds x_0 .. x_{N-2} [N - 1, G, T, 16]. z is scratch, or kept by a state.
+        `gates` holds x_1 .. x_{N-2} [N - 2, G, T, 16], or x_0 before them: then v is multiplied by
+        it. z is scratch, or kept by a state.
         """
         order = self.config.order
         for o, (taps, skip) in enumerate(zip(self.taps, self.skips, strict=True)):
-            pre = None if o == 0 else gates[order - 1 - o]
-            post = gates[0] if o == order - 2 else None
+            pre = None if o == 0 else gates[-o]
+            post = gates[0] if o == order - 2 and len(gates) == order - 1 else None
             if not self.causal:
                 z = delayed_convolve(taps.bank, z, ctx, skip, post)
             elif states is None:
@@ -141,8 +148,11 @@ class Hyena:
             held = all(taps.history_bytes(rows) >= tiles for taps in self.taps)
             return [("gates and values", tiles * (self.config.order - held))]
         # A convolution works in place unless its input is that of several sequences.
-        more = 2 if kept else 0 if alone else 1
-        return [("gates and values", tiles * (self.config.order + more))]
+        if kept:
+            return [("gates and values", tiles * (self.config.order + 2))]
+        before = 4 * self.d_model * (self.config.short_taps - 1) * (rows // _BLOCK)
+        arrays = max(1, self.config.order - 1) + (0 if alone else 1)
+        return [("gates and values", tiles * arrays), ("rows before blocks", before)]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
         """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at

@@ -49,6 +49,31 @@ def add_tiles(
     return np.asarray(residual, np.float64) + dense.linear(rows, weight, bias)
 
 
+def add_gated_tiles(
+    x: npt.ArrayLike,
+    norm: Norm,
+    weight: npt.ArrayLike,
+    bias: npt.ArrayLike | None,
+    taps: npt.ArrayLike,
+    short_bias: npt.ArrayLike | None,
+    tail: npt.ArrayLike,
+    z: npt.ArrayLike,
+    out_weight: npt.ArrayLike,
+    out_bias: npt.ArrayLike | None,
+) -> Array:
+    """x [T, D] + (x_0 * z) V^T + out_bias for tiles z [G, T, 16] and out_weight V [D, W].
+
+    x_0 is what the short convolution makes of the first W channels of the projection of x: weight
+    [C, D], taps [K, C], tail [K - 1, C].
+    """
+    width = np.shape(out_weight)[1]
+    projected = dense.linear(normalize(x, norm), weight, bias)[:, :width]
+    own = None if short_bias is None else np.asarray(short_bias)[:width]
+    before = np.asarray(tail)[:, :width]
+    gate = conv.short_conv(projected, np.asarray(taps)[:, :width], own, before, 1)[0]
+    return add_tiles(x, gate * np.asarray(z, np.float64), out_weight, out_bias)
+
+
 def add_mlp(
     x: npt.ArrayLike,
     norm: Norm,
