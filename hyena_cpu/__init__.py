@@ -45,9 +45,9 @@ _LAZY = {
     "plan": "planner",
 }
 
-_RECALL = tuple(f"tiny-recall/{name}" for name in ("attention", "hybrid", "base_conv", "hyena"))
+RECALL = tuple(f"tiny-recall/{name}" for name in ("attention", "hybrid", "base_conv", "hyena"))
 BUNDLED = {
-    name: Path(__file__).parent / "assets" / name for name in ("tiny-en", "tiny-dna", *_RECALL)
+    name: Path(__file__).parent / "assets" / name for name in ("tiny-en", "tiny-dna", *RECALL)
 }
 
 

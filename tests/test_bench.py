@@ -38,6 +38,19 @@ def bench(*args: str) -> Any:
 # ---- rows of a model
 
 
+def test_recall_shows_what_attention_is_for() -> None:
+    found = json.loads(bench("--recall", "-r", "1", "--json"))
+    rows = {row["model"]: row for row in found["rows"]}
+    assert len(rows) == 4
+    assert (found["length"], found["pairs"], found["rows"][0]["chance"]) == (64, 4, 0.25)
+    for name, row in rows.items():
+        solved = "attention" in row["mixers"]
+        assert row["accuracy"] > 0.99 if solved else row["accuracy"] < 0.35, name
+        assert min(row["prompt_rate"], row["step_rate"], row["deep_step_rate"]) > 0
+    lines = bench("--recall", "-r", "1", "-t", "1").splitlines()
+    assert [line.split("|")[1].strip() for line in lines[2:6]] == list(rows)
+
+
 def test_json_holds_every_repetition_and_what_they_belong_to() -> None:
     found = json.loads(bench(*SMALL, "--json", "-d", "0,7"))
     names = ["pp40", "tg3", "pp40 @ d7", "tg3 @ d7"]
@@ -123,8 +136,11 @@ def test_memory_measured_is_that_of_the_run() -> None:
         (["-p", "536870912", "-d", "536870912"], 6, "pp536870912 @ d536870912 needs about"),
         (["--mixer", "dance"], 2, "'dance' is no kind; known: all, hyena"),
         (["--mixer", "all", "-p", "0"], 2, "leaves a layer nothing to do"),
-        (["--mixer", "all", "-g", "4"], 2, "--gen-tokens is about a model"),
-        (["--mixer", "all", "-m", "tiny-en"], 2, "--model is about a model"),
+        (["--mixer", "all", "-g", "4"], 2, "--gen-tokens cannot act: --mixer is about no model"),
+        (["--recall", "-m", "tiny-en"], 2, "--model cannot act: --recall has models and lengths"),
+        (["--recall", "--mixer", "all"], 2, "--mixer cannot act: --recall has models and lengths"),
+        (["--recall", "-p", "9"], 2, "--prompt-tokens cannot act: --recall has models and lengths"),
+        (["--mixer", "all", "-m", "tiny-en"], 2, "--model cannot act: --mixer is about no model"),
         (["--mixer", "all", "--width", "50"], 2, "must be a multiple of 16"),
         (["--mixer", "hyena", "-p", "536870912"], 6, "the most taps of a filter"),
         (["--mixer", "hyena", "-p", "99", "--max-memory", "1K"], 6, "max-memory is 1.0 KiB"),

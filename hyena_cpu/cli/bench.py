@@ -1,16 +1,16 @@
-"""hyena-cpu bench: how fast a model, or one layer of every mixer, runs on this machine: a table."""
+"""hyena-cpu bench: how fast a model, or one layer of every mixer, runs on this machine; a table."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..progress import Progress
 from ..threads import default_threads
-from .bench_report import MIXER_COLUMNS, MODEL_COLUMNS, Column, Report, Row
+from .bench_report import MIXER_COLUMNS, MODEL_COLUMNS, RECALL_COLUMNS, Column, Report, Row
 from .common import (
     Parser,
     UsageError,
@@ -33,6 +33,7 @@ LARGEST_SEED = (1 << 64) - 1
 LONGEST = 1 << 29  # tokens; twice as many are the most that one transform holds
 LANES = 16
 OF_MODELS = ("model", "revision", "offline", "cache_dir", "dtype", "gen_tokens", "depth")
+OF_RUNS = (*(name for name in OF_MODELS if name != "dtype"), "prompt_tokens")
 MIXER_LENGTHS = [256, 1024, 4096]
 
 Work = Iterator[tuple[str, Callable[[], Row]]]  # what is measured, and the measuring of its row
@@ -43,7 +44,8 @@ def parser() -> Parser:
     p = Parser(
         "bench",
         "Measures a model: prompts taken in (pp), tokens one by one (tg), memory; or, with "
-        "--mixer, one layer of each kind of mixer. Lists of numbers are separated by commas.",
+        "--mixer, one layer of each kind of mixer; or, with --recall, the bundled models of "
+        "associative recall, accuracy beside speed. Lists of numbers are separated by commas.",
     )
     add_model_options(p)
     group = p.add_argument_group("measurements")
@@ -63,6 +65,8 @@ def parser() -> Parser:
     group.add_argument("--mixer", metavar="KINDS", help=help)
     help = "channels of those layers, a multiple of 16 (default: 256)"
     group.add_argument("--width", type=whole(LANES, 1 << 16), metavar="D", help=help)
+    help = "the bundled tiny-recall models: what they recall, and how fast they are"
+    group.add_argument("--recall", action="store_true", help=help)
     add_output_options(p, FORMATS)
     add_log_options(p)
     return p
@@ -76,14 +80,22 @@ def counts(text: str) -> list[int]:
 def run(args: argparse.Namespace) -> int:
     """Runs the command."""
     form = output_format(args, "md")
+    if args.mixer is None and args.width is not None:
+        raise UsageError("--width acts with --mixer only: a model has a width of its own")
+    if args.recall:
+        _refuse(args, "--recall has models and lengths of its own", (*OF_RUNS, "mixer"))
+        return _recall(args, form)
     if args.mixer is None:
-        if args.width is not None:
-            raise UsageError("--width acts with --mixer only: a model has a width of its own")
         return _models(args, form)
-    for name in OF_MODELS:
-        if getattr(args, name) not in (None, False):
-            raise UsageError(f"--{name.replace('_', '-')} is about a model and --mixer about none")
+    _refuse(args, "--mixer is about no model", OF_MODELS)
     return _mixers(args, form)
+
+
+def _refuse(args: argparse.Namespace, why: str, names: Iterable[str]) -> None:
+    """UsageError if one of these options was given."""
+    for name in names:
+        if getattr(args, name) not in (None, False):
+            raise UsageError(f"--{name.replace('_', '-')} cannot act: {why}")
 
 
 # ---- a model
@@ -197,7 +209,31 @@ def _crossover_row(measure: Callable[[], Crossover]) -> Row:
     return {"crossover": f"{found.first} and {found.second}", "at": found.at, **fields}
 
 
-# ---- both
+# ---- recall
+
+
+def _recall(args: argparse.Namespace, form: str) -> int:
+    import hyena_cpu
+
+    from ..bench_runs.recall_rows import ROWS, SETTING, TEST_SEED
+
+    load = partial(
+        hyena_cpu.load, threads=args.threads, dtype=args.dtype, max_memory=args.max_memory
+    )
+    what = {**dataclasses.asdict(SETTING), "rows": ROWS, "test_seed": TEST_SEED}
+    facts = _facts(args, what, load(hyena_cpu.RECALL[0]).numerics)
+    work = ((name, partial(_recall_row, args, load, name)) for name in hyena_cpu.RECALL)
+    return _fill(args, form, RECALL_COLUMNS, facts, work)
+
+
+def _recall_row(args: argparse.Namespace, load: Callable[[str], Model], name: str) -> Row:
+    from ..bench_runs import recall_rows
+
+    with load(name) as model:
+        return dataclasses.asdict(recall_rows.measure(model, args.repetitions, args.seed))
+
+
+# ---- all
 
 
 def _facts(args: argparse.Namespace, what: Row, numerics: dict[str, Any]) -> Row:

@@ -42,6 +42,16 @@ MIXER_COLUMNS: tuple[Column, ...] = (
     ("N / log2 N", 10, lambda row: f"{row['n_over_log2_n']:.4g}"),
     ("state", 10, lambda row: size(row["state_bytes"])),
 )
+RECALL_COLUMNS: tuple[Column, ...] = (
+    ("model", 22, lambda row: row["model"]),
+    ("mixers", 20, lambda row: row["mixers"]),
+    ("parameters", 10, lambda row: f"{row['parameters']:,}"),
+    ("accuracy", 8, lambda row: f"{row['accuracy']:.3f}"),
+    ("chance", 6, lambda row: f"{row['chance']:.3g}"),
+    ("pp1024 t/s", 10, lambda row: f"{row['prompt_rate']:.4g}"),
+    ("tg64 t/s", 8, lambda row: f"{row['step_rate']:.4g}"),
+    ("tg64 @ d4096", 12, lambda row: f"{row['deep_step_rate']:.4g}"),
+)
 
 
 class Report:
