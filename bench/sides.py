@@ -8,9 +8,10 @@
     {"do": "memory", "length": 8192}      -> {"bytes": most in memory during a call, less before}
     {"do": "floor", "of": "prefill", "length": 8192}  -> {"seconds": that the machine itself needs}
 
-The first request for a length makes what is kept, by two calls that are not told of: some things are
-kept from their second use on. Calls that are short are repeated for a tenth of a second and their median told (decode: one call). Where something
-is not there, or fails for want of memory, the answer is {"absent": why}.
+The first request for a length makes what is kept, and two calls that are not told of: some things
+are kept from their second use on. Calls that are short are repeated for a tenth of a second and
+their median told (decode: one call). Where something is not there, or fails for want of memory, the
+answer is {"absent": why}.
 """
 
 from __future__ import annotations
