@@ -239,7 +239,7 @@ class Measured:
 def measure(point: Point, models: Models) -> Measured:
     """Runs the point in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, json.dumps(asdict(point)), str(models.path(point))],
+        [sys.executable, "-P", "-c", CHILD, json.dumps(asdict(point)), str(models.path(point))],
         env=os.environ | {"PYTHONPATH": str(PACKAGE_HOME)},
         capture_output=True,
         text=True,
