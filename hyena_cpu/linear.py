@@ -27,6 +27,11 @@ class LayerTensors(dict[str, Floats]):
         return LayerTensors(found, self.dtype)
 
 
+def dtype_of(tensors: Mapping[str, Floats]) -> Dtype:
+    """What dense layers made of these tensors multiply: float32 unless they say more."""
+    return tensors.dtype if isinstance(tensors, LayerTensors) else "float32"
+
+
 class Linear:
     """y = act(x W^T + b) with weight [N, K] and optional bias [N].
 
@@ -38,10 +43,12 @@ class Linear:
         self.bias = bias
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Floats], name: str) -> Linear:
-        """From `<name>.weight` and, where present, `<name>.bias`; float32 unless they say more."""
-        dtype = tensors.dtype if isinstance(tensors, LayerTensors) else "float32"
-        return cls(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), dtype)
+    def from_tensors(
+        cls, tensors: Mapping[str, Floats], name: str, rows: slice = slice(None)
+    ) -> Linear:
+        """From `<name>.weight` and, where present, `<name>.bias`, or these rows of them."""
+        weight, bias = tensors[f"{name}.weight"][rows], tensors.get(f"{name}.bias")
+        return cls(weight, None if bias is None else bias[rows], dtype_of(tensors))
 
     def __call__(
         self, x: Floats, threads: int, activation: str = "none", out: Floats | None = None

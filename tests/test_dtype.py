@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from toy import CAUSAL, VOCAB, model, tokens, weights
 
 import hyena_cpu
 from hyena_cpu import InputError
+from hyena_cpu.linear import Linear
 from hyena_cpu.weights import save_folder
 
 T = 200
@@ -23,6 +25,28 @@ def test_near_float32_and_not_equal(name: str) -> None:
     rounded = model(CAUSAL[name], dtype="bfloat16").logits(ids)
     difference = np.abs(rounded - exact).max() / np.abs(exact).max()
     assert 1e-4 < difference < 0.08
+
+
+def dense_layers(part: object) -> Iterator[Linear]:
+    """Every dense layer of a block, wherever its mixer keeps it."""
+    if isinstance(part, Linear):
+        yield part
+    elif isinstance(part, list | tuple | dict):
+        for item in part.values() if isinstance(part, dict) else part:
+            yield from dense_layers(item)
+    elif type(part).__module__.startswith("hyena_cpu.") and hasattr(part, "__dict__"):
+        for item in vars(part).values():
+            yield from dense_layers(item)
+
+
+@causal
+def test_every_dense_layer_is_rounded(name: str) -> None:
+    exact, rounded = (
+        [layer.packed for block in m.blocks for layer in dense_layers(block)]
+        for m in (model(CAUSAL[name]), model(CAUSAL[name], dtype="bfloat16"))
+    )
+    for a, b in zip(exact, rounded, strict=True):  # two inputs take the place of one
+        assert b.nbytes == a.nbytes // a.in_features * -(-a.in_features // 2)
 
 
 @causal

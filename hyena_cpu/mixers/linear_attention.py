@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from ..config_recurrent import BasedConfig, RetNetConfig
-from ..linear import Linear
+from ..linear import Linear, dtype_of
 from ..spectra import LANES
 from .recurrent import Rows
 
@@ -36,7 +36,7 @@ class Based:
         self.eps = config.eps
         self.d_model = d_model
         self.query_width = config.heads * f
-        self.qkv = _beside(*(tensors[f"{name}_proj.weight"] for name in "qkv"))
+        self.qkv = _beside(tensors)
         self.out_proj = Linear.from_tensors(tensors, "out_proj")
         features = 1 + f + f * (f + 1) // 2
         self.shape = _state_shape(config.heads, features, d_model // config.heads + 1)
@@ -75,10 +75,7 @@ class RetNet:
         heads = config.heads
         self.config = config
         self.d_model = d_model
-        scale = np.float32((d_model // heads) ** -0.5)
-        self.qkv = _beside(
-            tensors["q_proj.weight"], tensors["k_proj.weight"] * scale, tensors["v_proj.weight"]
-        )
+        self.qkv = _beside(tensors, scale=(d_model // heads) ** -0.5)
         self.gate_proj = Linear.from_tensors(tensors, "gate_proj")
         self.out_proj = Linear.from_tensors(tensors, "out_proj")
         self.decay = (1.0 - 2.0 ** (-5.0 - np.arange(heads))).astype(np.float32)
@@ -119,9 +116,10 @@ class RetNet:
         return [("projections", 2 * self.d_model + V), ("heads and gate", 2 * V)]
 
 
-def _beside(*weights: Floats) -> Linear:
-    """One projection without bias in the place of several."""
-    return Linear(np.concatenate(weights), None)
+def _beside(tensors: Tensors, scale: float = 1.0) -> Linear:
+    """One projection to q, k, v in the place of three; k times a number."""
+    q, k, v = (tensors[f"{name}_proj.weight"] for name in "qkv")
+    return Linear(np.concatenate([q, k * np.float32(scale), v]), None, dtype_of(tensors))
 
 
 def _state_shape(heads: int, features: int, columns: int) -> tuple[int, int, int]:

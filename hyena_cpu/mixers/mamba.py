@@ -34,9 +34,8 @@ class Mamba:
         inner = config.inner
         self.config = config
         self.d_model = d_model
-        weight, bias = tensors["in_proj.weight"], tensors.get("in_proj.bias")
-        self.x_in = Linear(weight[:inner], None if bias is None else bias[:inner])
-        self.z_in = Linear(weight[inner:], None if bias is None else bias[inner:])
+        self.x_in = Linear.from_tensors(tensors, "in_proj", slice(0, inner))
+        self.z_in = Linear.from_tensors(tensors, "in_proj", slice(inner, None))
         self.taps = np.ascontiguousarray(tensors["short_conv.weight"].T)  # [K, I]
         self.conv_bias = tensors.get("short_conv.bias")
         self.x_proj = Linear.from_tensors(tensors, "x_proj")

@@ -48,11 +48,8 @@ class Selection:
         self.config = config
         self.d_model = d_model
         self.causal = config.choose not in WHOLE
-        weight, bias = tensors["qkv.weight"], tensors.get("qkv.bias")
-        parts = slice(0, d_model), slice(d_model, None)
-        self.query, self.key_value = (
-            Linear(weight[part], None if bias is None else bias[part]) for part in parts
-        )
+        self.query = Linear.from_tensors(tensors, "qkv", slice(0, d_model))
+        self.key_value = Linear.from_tensors(tensors, "qkv", slice(d_model, None))
         self.out_proj = Linear.from_tensors(tensors, "out_proj")
         self.score = Linear.from_tensors(tensors, "score") if config.choose in TOPS else None
         self.temperature = float(tensors.get("score.temperature", np.ones(1))[0])
