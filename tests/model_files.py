@@ -10,6 +10,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from hyena_cpu import config as c
+from hyena_cpu.model import Model
 from hyena_cpu.weights import Weights, load_files, safetensors
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -25,8 +26,24 @@ SAFARI = (
 MODELS = [f"hyenadna/{n}" for n in HYENADNA] + [f"safari/{n}" for n in SAFARI]
 
 
-def golden(name: str, **options: Any) -> Weights:
-    return load_files(GOLDEN / f"{name}.config.json", GOLDEN / f"{name}.safetensors", **options)
+def golden(name: str, family: str | None = None, **options: Any) -> Weights:
+    config, weights = GOLDEN / f"{name}.config.json", GOLDEN / f"{name}.safetensors"
+    return load_files(config, weights, family=family, **options)
+
+
+def arrays(name: str) -> dict[str, np.ndarray]:
+    """What the original made of its inputs, and those."""
+    with np.load(GOLDEN / f"{name}.npz") as data:
+        return dict(data)
+
+
+def model(weights: Weights, **options: Any) -> Model:
+    return Model(weights, None, threads=2, **options)
+
+
+def near(got: np.ndarray, want: np.ndarray, bound: float = 2e-5) -> None:
+    assert got.shape == want.shape
+    assert np.abs(got - want).max() <= bound * max(1.0, np.abs(want).max())
 
 
 def stored(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

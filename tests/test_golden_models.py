@@ -7,18 +7,16 @@ except where a fixture's README says otherwise.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from model_files import GOLDEN, arrays, model, near
+from model_files import golden as load
 
 from hyena_cpu.context import context
 from hyena_cpu.mixers import build_mixer
-from hyena_cpu.model import Model
 from hyena_cpu.online_taps import Convolutions
-from hyena_cpu.weights import Weights, load_files, load_operator
-
-GOLDEN = Path(__file__).parent / "golden"
+from hyena_cpu.weights import load_operator
 
 # fixture: (family, pairs of input and expected array, bound)
 LANGUAGE_MODELS = {
@@ -29,24 +27,6 @@ LANGUAGE_MODELS = {
     "safari/lm_order3_modulated": "safari",
     "safari/lm_public150b_flavour": "safari",
 }
-
-
-def load(name: str, family: str | None = None) -> Weights:
-    return load_files(GOLDEN / f"{name}.config.json", GOLDEN / f"{name}.safetensors", family=family)
-
-
-def arrays(name: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / f"{name}.npz") as data:
-        return dict(data)
-
-
-def model(weights: Weights, **options: object) -> Model:
-    return Model(weights, None, threads=2, **options)  # type: ignore[arg-type]
-
-
-def near(got: np.ndarray, want: np.ndarray, bound: float = 2e-5) -> None:
-    assert got.shape == want.shape
-    assert np.abs(got - want).max() <= bound * max(1.0, np.abs(want).max())
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model_files import GOLDEN, arrays, model, near
+from model_files import golden as load
 from safetensors.numpy import load_file, save_file
 
 from hyena_cpu import config_json
@@ -24,35 +26,15 @@ from hyena_cpu.config import (
 from hyena_cpu.config_ssm import H3Config
 from hyena_cpu.context import context
 from hyena_cpu.errors import ModelError
-from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
-from hyena_cpu.weights import Weights, convert, load_files, load_folder
+from hyena_cpu.weights import Weights, convert, load_folder
 from hyena_cpu.weights.native import shapes
 
-GOLDEN = Path(__file__).parent / "golden"
 MODELS = ("h3/h3_lm_attn1", "h3/h3_lm_headdim4")
 ZOOLOGY = ("zoology/h3_headdim2", "zoology/h3_headdim1_dstate16")
 
 models = pytest.mark.parametrize("name", MODELS)
 everyone = pytest.mark.parametrize("name", MODELS + ZOOLOGY)
-
-
-def load(name: str) -> Weights:
-    return load_files(GOLDEN / f"{name}.config.json", GOLDEN / f"{name}.safetensors")
-
-
-def arrays(name: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / f"{name}.npz") as data:
-        return dict(data)
-
-
-def model(weights: Weights, **options: object) -> Model:
-    return Model(weights, None, threads=2, **options)  # type: ignore[arg-type]
-
-
-def near(got: np.ndarray, want: np.ndarray, bound: float = 2e-5) -> None:
-    assert got.shape == want.shape
-    assert np.abs(got - want).max() <= bound * max(1.0, np.abs(want).max())
 
 
 # ---- the original's outputs

@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import model_files
 import numpy as np
 import pytest
+from model_files import model, near
 from safetensors.numpy import load_file, save_file
 
 from hyena_cpu import config_json
@@ -20,7 +22,7 @@ from hyena_cpu.reference import model as reference
 from hyena_cpu.weights import Weights, convert, load_files, load_folder, zoology
 from hyena_cpu.weights.foreign import Keys
 
-GOLDEN = Path(__file__).parent / "golden" / "zoology"
+GOLDEN = model_files.GOLDEN / "zoology"
 MODELS = (
     "attention",
     "baseconv_short_explicit",
@@ -39,21 +41,11 @@ golden = pytest.mark.parametrize("name", MODELS)
 
 
 def load(name: str) -> Weights:
-    return load_files(GOLDEN / f"{name}.config.json", GOLDEN / f"{name}.safetensors")
+    return model_files.golden(f"zoology/{name}")
 
 
 def arrays(name: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / f"{name}.npz") as data:
-        return dict(data)
-
-
-def model(weights: Weights, **options: object) -> Model:
-    return Model(weights, None, threads=2, **options)  # type: ignore[arg-type]
-
-
-def near(got: np.ndarray, want: np.ndarray, bound: float = 2e-5) -> None:
-    assert got.shape == want.shape
-    assert np.abs(got - want).max() <= bound * max(1.0, np.abs(want).max())
+    return model_files.arrays(f"zoology/{name}")
 
 
 def mixer_output(m: Model, layer: int, ids: np.ndarray) -> np.ndarray:
