@@ -36,25 +36,16 @@ struct Cut {
 
 using TileCall = void (*)(const float* a, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, bool add);
 
-template <int R, int P>
+template <class Words, int R, int P>
 void tile(const float* a, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, bool add) {
-  tile_product<R, 2, P, kCopied, 1>(a, b, kPanel, b_panel, depth, c, kSums, add);
+  tile_product<R, 2, P, kCopied, 1, Words>(a, b, kPanel, b_panel, depth, c, kSums, add);
 }
-template <class Pairs, int R, int P>
-void pair_tile(const float* a, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, bool add) {
-  pair_tile_product<Pairs, R, 2, P, kCopied>(a, b, kPanel, b_panel, depth, c, kSums, add);
-}
-template <int R>
+template <class Words>
 struct OnePanel {
-  static constexpr TileCall call = &tile<R, 1>;
-};
-template <int R>
-struct OneWidened {
-  static constexpr TileCall call = &pair_tile<WidenedPairs, R, 1>;
-};
-template <int R>
-struct OneHardware {
-  static constexpr TileCall call = &pair_tile<HardwarePairs, R, 1>;
+  template <int R>
+  struct Of {
+    static constexpr TileCall call = &tile<Words, R, 1>;
+  };
 };
 
 /// How one kind of numbers is multiplied.
@@ -67,26 +58,20 @@ struct Format {
   TileCall call(std::int64_t rows, int panels) const { return panels == 1 ? one[rows - 1] : several[rows - 1]; }
 };
 
-void copy_floats(const float* x, std::int64_t, std::int64_t from, std::int64_t count, float* to) {
-  std::copy_n(x + from, count, to);
-}
-template <class Pairs>
-void copy_pairs(const float* x, std::int64_t K, std::int64_t from, std::int64_t count, float* to) {
-  Pairs::round(x + 2 * from, std::min(2 * count, K - 2 * from), to);
+template <class Words>
+void copy_words(const float* x, std::int64_t K, std::int64_t from, std::int64_t count, float* to) {
+  constexpr int n = Words::kNumbers;
+  Words::copy(x + n * from, std::min(n * count, K - n * from), to);
 }
 
-constexpr Format kFloats{by_rows<OnePanel>(), {&tile<1, 4>, &tile<2, 2>, &tile<3, 2>}, &copy_floats};
-template <class Pairs, template <int> class One>
-constexpr Format pairs_format() {
-  return {
-      by_rows<One>(), {&pair_tile<Pairs, 1, 4>, &pair_tile<Pairs, 2, 2>, &pair_tile<Pairs, 3, 2>}, &copy_pairs<Pairs>};
-}
-constexpr Format kWidened = pairs_format<WidenedPairs, OneWidened>();
-constexpr Format kHardware = pairs_format<HardwarePairs, OneHardware>();
+template <class Words>
+constexpr Format kFormat{by_rows<OnePanel<Words>::template Of>(),
+                         {&tile<Words, 1, 4>, &tile<Words, 2, 2>, &tile<Words, 3, 2>},
+                         &copy_words<Words>};
 
 const Format& format_of(const PackedLinear& weight) {
-  if (weight.numbers() == Numbers::float32) return kFloats;
-  return multiplies_pairs() ? kHardware : kWidened;
+  if (weight.numbers() == Numbers::float32) return kFormat<FloatWords>;
+  return multiplies_pairs() ? kFormat<HardwarePairs> : kFormat<WidenedPairs>;
 }
 
 /// Tiles of few rows take several panels at once: an fma takes 4 cycles, two begin in each, so 8
@@ -176,7 +161,7 @@ PackedLinear::PackedLinear(ConstRows weight, Numbers numbers)
     : n_(weight.rows), k_(weight.cols), numbers_(numbers), data_(aligned_array<float>(panels() * words() * kPanel)) {
   // Squares of 16 words: every row of the weight is read a cache line or two at a time, whatever its stride.
   constexpr std::int64_t kSquare = 16;
-  const auto copy = numbers == Numbers::float32 ? &copy_floats : &copy_pairs<WidenedPairs>;
+  const auto copy = numbers == Numbers::float32 ? &copy_words<FloatWords> : &copy_words<WidenedPairs>;
   for (std::int64_t n0 = 0; n0 < n_; n0 += kPanel) {
     float* panel = data_.get() + n0 * words();
     const std::int64_t columns = std::min(kPanel, n_ - n0);

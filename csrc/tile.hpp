@@ -1,6 +1,7 @@
 // The register tile that every matrix product here is made of.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -18,10 +19,20 @@ constexpr int kTileRows = 6;
 constexpr int kTileRows = 4;
 #endif
 
-/// c [R][P * V * kLanes] = (add ? c : 0) + a [R][depth] b, where b consists of P panels of
-/// V vectors a row. Every element is one chain of fma over increasing k, whatever R, P and V are.
+/// What fills the 32 bits of a lane, and how two of them are multiplied: float32 numbers, here.
+struct FloatWords {
+  static constexpr int kNumbers = 1;  // in a word
+  using Vector = vf;
+  static void copy(const float* x, std::int64_t n, float* to) { std::copy_n(x, n, to); }
+  static inline vf read(const float* p) { return load(p); }
+  static inline vf spread(const float* p) { return splat(*p); }
+  static inline vf add(vf sum, vf a, vf b) { return fma(a, b, sum); }
+};
+
+/// c [R][P * V * kLanes] = (add ? c : 0) + a [R][depth] b, where a and b are words and b consists of P panels
+/// of V vectors a row. Every element is one chain of `add` over increasing k, whatever R, P and V are.
 /// a[r][k] is at a[r * ARow + k * ACol]: constant distances keep the addresses in one register.
-template <int R, int V, int P, int ARow, int ACol>
+template <int R, int V, int P, int ARow, int ACol, class Words = FloatWords>
 inline void tile_product(const float* a, const float* b, std::int64_t b_row, std::int64_t b_panel, std::int64_t depth,
                          float* c, std::int64_t c_row, bool add) {
   vf sum[R][P * V];
@@ -30,12 +41,12 @@ inline void tile_product(const float* a, const float* b, std::int64_t b_row, std
 #pragma GCC unroll 16
     for (int i = 0; i < P * V; i++) sum[r][i] = add ? load(c + r * c_row + i * kLanes) : vf{};
   for (std::int64_t k = 0; k < depth; k++) {
-    vf w[P * V];
+    typename Words::Vector w[P * V];
     for (int p = 0; p < P; p++)
-      for (int v = 0; v < V; v++) w[p * V + v] = load(b + p * b_panel + k * b_row + v * kLanes);
+      for (int v = 0; v < V; v++) w[p * V + v] = Words::read(b + p * b_panel + k * b_row + v * kLanes);
     for (int r = 0; r < R; r++) {
-      const vf s = splat(a[r * ARow + k * ACol]);
-      for (int i = 0; i < P * V; i++) sum[r][i] = fma(s, w[i], sum[r][i]);
+      const typename Words::Vector s = Words::spread(a + r * ARow + k * ACol);
+      for (int i = 0; i < P * V; i++) sum[r][i] = Words::add(sum[r][i], s, w[i]);
     }
   }
 #pragma GCC unroll 16
