@@ -19,8 +19,9 @@ from hyena_cpu.context import context
 from hyena_cpu.errors import ModelError
 from hyena_cpu.model import Model
 from hyena_cpu.reference import model as reference
-from hyena_cpu.weights import Weights, convert, load_files, load_folder, zoology
+from hyena_cpu.weights import Weights, convert, load_files, load_folder
 from hyena_cpu.weights.foreign import Keys
+from hyena_cpu.weights.zoology_mixers import MIXERS, Place
 
 GOLDEN = model_files.GOLDEN / "zoology"
 MODELS = (
@@ -232,7 +233,7 @@ def test_the_gates_of_hyena() -> None:
     rows[::3] = [[1, 2, -1], [0.5, -1, 2], [2, 1, 3]]  # channel 0 of x1, x2 and v
     short = np.tile(np.float32([0, 0, 1]), (9, 1))[:, None]
     stored = {"in_proj.weight": rows, "short_filter.weight": short}
-    found = zoology.MIXERS["Hyena"](Keys({"l_max": 3}, "here"), zoology.Place(0, 3, {}, None))
+    found = MIXERS["Hyena"](Keys({"l_max": 3}, "here"), Place(0, 3, {}, None))
     native = {
         tensor.native: tensor.convert(stored[key])
         for tensor in found.tensors
