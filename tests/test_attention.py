@@ -106,7 +106,10 @@ def test_calls_at_random(
     keys, values = filled_cache(chosen, rng, 2, first + n, hd)
     q = rng.standard_normal((n, 2 * hd), np.float32)
     got = chosen.attend(q, keys, values, first, start, window, threads=threads)
-    assert rel_l2(got, attention.attend(q, keys, values, first, start, window)) < 8 * EPS
+    want = attention.attend(q, keys, values, first, start, window)
+    # Values of both signs may cancel: rounding is relative to their sizes, not to what is left.
+    sizes = attention.attend(q, keys, np.abs(values), first, start, window)
+    assert np.linalg.norm(got - want) < 8 * EPS * np.linalg.norm(sizes)
 
 
 def test_later_tokens_are_not_felt(kernels: ModuleType, rng: np.random.Generator) -> None:
