@@ -24,6 +24,7 @@ class Context:
     threads: how many threads a kernel may use; never changes a result.
     compat: names of the originals' behaviours asked for (`wrap_filter`).
     keep: whether states take the rows in; if not, they are read and stay as they are.
+    prefix: rows of the first sequence that the others begin with; they bring what follows only.
     memory: where the layers of one pass make their large arrays, one after another.
     """
 
@@ -33,6 +34,7 @@ class Context:
     threads: int
     compat: frozenset[str] = frozenset()
     keep: bool = True
+    prefix: int = 0
     memory: kernels.Memory = field(default_factory=lambda: kernels.Memory())
 
     @property
@@ -54,6 +56,7 @@ def context(
     compat: frozenset[str] = frozenset(),
     *,
     keep: bool = True,
+    prefix: int = 0,
 ) -> Context:
     """A context for B sequences that append the ids of `pieces` from positions `starts` on."""
     lengths = [len(piece) for piece in pieces]
@@ -61,4 +64,5 @@ def context(
     positions = np.concatenate(
         [np.arange(s, s + n, dtype=np.int64) for s, n in zip(starts, lengths, strict=True)]
     )
-    return Context(offsets, positions, np.concatenate(pieces), threads, compat, keep)
+    ids = np.concatenate(pieces)
+    return Context(offsets, positions, ids, threads, compat, keep, prefix)

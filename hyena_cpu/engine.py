@@ -82,6 +82,51 @@ class Engine(Network):
             found += [part[:-1].copy() for part in split(scores, batch)]
         return found
 
+    def token_logprobs_branching(
+        self, trunk: ArrayLike, branches: Sequence[ArrayLike], prefix: int
+    ) -> list[NDArray[np.float64]]:
+        """`token_logprobs` of sequences that begin with the same `prefix` tokens, taken in once.
+
+        trunk: one of them, T tokens. branches: of each other one the n tokens that follow the
+        prefix, 1 <= n <= T - prefix. Returns float64 [T - 1] of the trunk and then, for every
+        branch, [n]: natural log of p(its token | all before it). Each has the same bits whatever
+        other branches there are.
+
+        Raises:
+            InputError: the prefix is not in 1 .. T - 1, or a branch is longer than what the trunk
+                has after it.
+        """
+        trunk, checked = self.check_ids(trunk), [self.check_ids(ids) for ids in branches]
+        longest = max(map(len, checked), default=0)
+        if not 1 <= prefix < len(trunk) or longest > len(trunk) - prefix:
+            raise InputError(
+                f"token_logprobs_branching: a prefix of {prefix} tokens and branches of up to "
+                f"{longest} do not fit a trunk of {len(trunk)}"
+            )
+        if not self.branches:
+            state, before = self.prefill_scored(trunk[:prefix])
+            after, *others = self.token_logprobs_after_each(state, [trunk[prefix:], *checked])
+            return [np.concatenate([before, after]), *others]
+        found: list[NDArray[np.float64]] = []
+        for batch in list(grouped(checked, len, planner.batch_rows(self))) or [[]]:
+            found += self._branching(trunk, batch, prefix)[bool(found) :]
+        return found
+
+    def _branching(self, trunk: Ids, branches: list[Ids], prefix: int) -> list[NDArray[np.float64]]:
+        """`token_logprobs_branching` of a trunk and some branches, in one pass."""
+        pieces = [ids[:-1] for ids in branches]
+        total = len(trunk) + sum(map(len, pieces))
+        self.check_length(len(trunk), -(-total // len(trunk)))
+        x = self._rows([trunk, *filter(len, pieces)], prefix=prefix)
+        first = log_softmax(self._logits_of(self._normed(x[prefix - 1 : prefix])))[0]
+        following = [ids[1:] for ids in branches]
+        scores = self._target_logprobs(x, np.concatenate([trunk[1:], trunk[:1], *following]))
+        rest = split(scores[len(trunk) :], following)
+        return [
+            scores[: len(trunk) - 1].copy(),
+            *(np.append(first[ids[0]], own) for ids, own in zip(branches, rest, strict=True)),
+        ]
+
     def token_logprobs_after(self, state: State, ids: ArrayLike) -> NDArray[np.float64]:
         """float64 [T]: natural log of p(ids[t] | the state's sequence and ids[:t]).
 
@@ -325,4 +370,4 @@ class Engine(Network):
 
 def split(rows: NDArray[Any], batch: list[Ids]) -> list[NDArray[Any]]:
     """Rows end to end as those of each sequence."""
-    return np.split(rows, np.cumsum([len(ids) for ids in batch])[:-1])
+    return np.split(rows, np.cumsum([len(ids) for ids in batch]))[:-1]

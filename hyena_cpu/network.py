@@ -121,6 +121,11 @@ class Network:
         """Whether it can be continued token by token."""
         return all(block.mixer.causal for block in self.blocks)
 
+    @property
+    def branches(self) -> bool:
+        """Whether sequences that begin alike can run through it side by side (`Context.prefix`)."""
+        return all(getattr(block.mixer, "branches", False) for block in self.blocks)
+
     # ---- checks
 
     def check_ids(self, ids: ArrayLike) -> Ids:
@@ -156,14 +161,19 @@ class Network:
         depth: int | None = None,
         keep: bool = True,
         ahead: int | None = None,
+        prefix: int = 0,
     ) -> Floats:
         """Residual stream [T, D] of pieces end to end after `depth` blocks (None: all of them).
 
         Every piece follows its state, or begins a sequence where there are none. keep: states take
-        it in. ahead: and drop their histories but for so many further tokens.
+        it in. ahead: and drop their histories but for so many further tokens. prefix: without
+        states, rows of the first piece that every other one follows.
         """
-        starts = [0] * len(pieces) if states is None else [state.position for state in states]
-        ctx = context(pieces, starts, self.threads, self.compat, keep=keep)
+        if states is None:
+            starts = [0, *[prefix] * (len(pieces) - 1)]
+        else:
+            starts = [state.position for state in states]
+        ctx = context(pieces, starts, self.threads, self.compat, keep=keep, prefix=prefix)
         x = self._embedding[ctx.ids]
         if self._positions is not None:
             x += self._positions[ctx.positions]

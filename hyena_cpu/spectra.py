@@ -174,14 +174,21 @@ class FilterBank:
         return self.transform_convolve(z, start, size, reach, threads, out=out, **gates)
 
     def convolve_each(
-        self, z: Floats, offsets: NDArray[np.int64], threads: int, **gates: Unpack[Gates]
+        self,
+        z: Floats,
+        offsets: NDArray[np.int64],
+        threads: int,
+        *,
+        out: Floats | None = None,
+        **gates: Unpack[Gates],
     ) -> Floats:
         """`convolve` from the start on of sequences end to end: z [G, T, 16], sequence b in rows
-        offsets[b] .. offsets[b + 1]. The bits of one at a time; z is scratch.
+        offsets[b] .. offsets[b + 1]. The bits of one at a time. Written to `out`, other memory than
+        z; without it z is scratch.
         """
-        if len(offsets) == 2:
+        if out is None and len(offsets) == 2:
             return self.convolve(z, 0, threads, out=z, **gates)
-        out = np.empty_like(z)
+        out = np.empty_like(z) if out is None else out
         spans = np.stack([offsets[:-1], offsets[1:]], axis=1)
         sizes = np.array([kernels.conv_plan(n, 0, self.source.taps) for n in np.diff(offsets)])
         for size in np.unique(sizes).tolist():

@@ -66,7 +66,7 @@ class Group:
 
     @property
     def shares(self) -> bool:
-        """Whether the prefix is worth a state of its own; depends on no other variant."""
+        """Whether the prefix is worth taking apart; depends on no other variant."""
         return SHORTEST_PREFIX <= self.prefix < len(self.reference)
 
     def tokens(self, share: bool = True) -> int:

@@ -207,7 +207,7 @@ def _deltas(model: Model, parts: list[Group], share: bool) -> dict[int, Delta]:
     """Of each variant of a run, by its place there, on one strand."""
     found = {}
     for group in parts:
-        scores = _forked(model, group) if share and group.shares else _whole(model, group)
+        scores = _branching(model, group) if share and group.shares else _whole(model, group)
         if not all(math.isfinite(delta.allele + delta.reference) for delta in scores):
             raise NumericError(f"{model.name}: a log-probability of a window is not finite")
         found.update({i: scores[allele] for i, allele in group.members})
@@ -217,20 +217,22 @@ def _deltas(model: Model, parts: list[Group], share: bool) -> dict[int, Delta]:
 def _whole(model: Model, group: Group) -> list[Delta]:
     """Of each allele, every sequence taken in from its beginning."""
     each = model.token_logprobs_each([group.reference, *group.alleles])
-    reference, *alleles = (float(logprobs.sum()) for logprobs in each)
+    return _sums(group, [float(logprobs.sum()) for logprobs in each])
+
+
+def _branching(model: Model, group: Group) -> list[Delta]:
+    """Of each allele, what it has in common with the reference taken in once."""
+    after = [ids[group.prefix :] for ids in group.alleles]
+    reference, *rest = model.token_logprobs_branching(group.reference, after, group.prefix)
+    before = float(reference[: group.prefix - 1].sum())
+    return _sums(group, [float(reference.sum()), *(before + float(own.sum()) for own in rest)])
+
+
+def _sums(group: Group, sums: list[float]) -> list[Delta]:
+    """The sums of the reference and of each allele, compared."""
+    reference, *alleles = sums
     n = len(group.reference) - 1
     return [Delta(n, reference, allele, allele - reference) for allele in alleles]
-
-
-def _forked(model: Model, group: Group) -> list[Delta]:
-    """Of each allele, going on from the state after the common prefix."""
-    state, logprobs = model.prefill_scored(group.reference[: group.prefix])
-    before = float(logprobs.sum())
-    suffixes = [ids[group.prefix :] for ids in [group.reference, *group.alleles]]
-    each = model.token_logprobs_after_each(state, suffixes)
-    reference, *alleles = (float(logprobs.sum()) for logprobs in each)
-    n = len(group.reference) - 1
-    return [Delta(n, before + reference, before + allele, allele - reference) for allele in alleles]
 
 
 def _mean(deltas: list[Delta]) -> Delta:

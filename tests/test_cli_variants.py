@@ -222,16 +222,16 @@ def test_resume_goes_on_with_the_same_digits(
     want = variants("--window", "300").out
     model = type(dna_model())
     calls = []
-    after = model.token_logprobs_after_each
+    branching = model.token_logprobs_branching
 
     def interrupted(self: Any, *args: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return after(self, *args)
+        return branching(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(model, "token_logprobs_after_each", interrupted)
+        patch.setattr(model, "token_logprobs_branching", interrupted)
         run = variants("--window", "300", "-o", "long.tsv")
     assert run.code == 130
     assert "holds the first 3 records" in run.err

@@ -104,6 +104,49 @@ def test_continuations_leave_the_state_alone(name: str, prompt: int) -> None:
     )
 
 
+@causal
+@pytest.mark.parametrize("prefix", [1, 2, 40, 250])
+def test_branches_of_a_sequence(name: str, prefix: int) -> None:
+    m, trunk = model(CAUSAL[name]), tokens(prefix + 149)
+    branches = [tokens(n, seed=n) for n in (1, 2, 149, 1, 149, 30)]
+    found = m.token_logprobs_branching(trunk, branches, prefix)
+    want = m.token_logprobs(trunk)
+    close(found[0], want)
+    if m.branches:
+        assert np.array_equal(found[0], want)
+    for got, after in zip(found[1:], branches, strict=True):
+        close(got, m.token_logprobs(np.concatenate([trunk[:prefix], after]))[prefix - 1 :])
+        if m.branches:
+            alone = model(CAUSAL[name], threads=2).token_logprobs_branching(trunk, [after], prefix)
+            assert np.array_equal(got, alone[1])
+    (alone,) = m.token_logprobs_branching(trunk, [], prefix)
+    close(alone, want)
+
+
+def test_branches_in_several_passes() -> None:
+    """A memory limit makes passes smaller; the numbers stay."""
+    trunk, branches = tokens(200), [tokens(100, seed=seed) for seed in range(12)]
+    free = model(CAUSAL["order3"])
+    limit = hyena_cpu.plan(free, LENGTH, batch=2, state=False).total
+    bounded = model(CAUSAL["order3"], max_memory=limit)
+    assert planner.batch_rows(bounded) < 12 * 100 < planner.batch_rows(free)
+    for got, want in zip(
+        bounded.token_logprobs_branching(trunk, branches, 100),
+        free.token_logprobs_branching(trunk, branches, 100),
+        strict=True,
+    ):
+        assert np.array_equal(got, want)
+    with pytest.raises(LimitError):
+        model(CAUSAL["order3"], max_memory=1 << 20).token_logprobs_branching(trunk, branches, 100)
+
+
+@pytest.mark.parametrize(("prefix", "n"), [(0, 1), (20, 1), (-1, 1), (15, 6)])
+def test_branches_that_do_not_fit(prefix: int, n: int) -> None:
+    m = model(CAUSAL["order2"])
+    with pytest.raises(InputError, match="do not fit a trunk of 20"):
+        m.token_logprobs_branching(tokens(20), [tokens(n)], prefix)
+
+
 def test_continuations_need_a_beginning_and_room() -> None:
     m = model(CAUSAL["order2"])
     with pytest.raises(InputError, match="the state is empty"):

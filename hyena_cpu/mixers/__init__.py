@@ -5,7 +5,8 @@
 x [T, D] is the residual stream of the new rows, sequence after sequence; `states` has one state
 per sequence, or is None when every sequence is new and none is to be continued. What the mixer
 makes of norm(x) is added to x. How a sequence is cut into calls changes rounding only. A mixer that
-is not `causal` reads complete sequences and has no states. `buffers` and `state_bytes` say what
+is not `causal` reads complete sequences and has no states. One that can mix sequences which begin
+alike side by side (`Context.prefix`) has `branches` = True. `buffers` and `state_bytes` say what
 memory it takes.
 """
 

@@ -43,7 +43,7 @@ class Hyena:
         steps = config.order - 1
         self.config = config
         self.d_model = d_model
-        self.causal = not config.bidirectional
+        self.causal = self.branches = not config.bidirectional
         self.in_proj = Linear.from_tensors(tensors, "in_proj")
         self.out_proj = Linear.from_tensors(tensors, "out_proj")
         self.short_taps = np.ascontiguousarray(tensors["short_conv.weight"].T)  # [K, (N+1) D]
@@ -80,6 +80,9 @@ class Hyena:
         tails = None
         if states is not None:
             tails = np.array([self._tail_rows(s, norm, ctx.threads) for s in states])
+        elif ctx.prefix:
+            own = self._projected(x[: ctx.prefix], norm, ctx.threads)
+            tails = np.array([np.zeros_like(own), *[own] * (len(ctx.offsets) - 2)])
         # x_0 is not stored but made where it is needed, unless states take rows in: there it
         # takes no memory, as outputs go where it was, and a step stays one product.
         late = bool(self.taps) and (states is None or not ctx.keep)
@@ -117,6 +120,8 @@ class Hyena:
             post = gates[0] if o == order - 2 and len(gates) == order - 1 else None
             if not self.causal:
                 z = delayed_convolve(taps.bank, z, ctx, skip, post)
+            elif ctx.prefix:
+                z = convolve_branches(taps.bank, z, ctx, skip, pre)
             elif states is None:
                 z = taps.bank.convolve_each(
                     z, ctx.offsets, ctx.threads, skip=skip, pre=pre, post=post
@@ -129,12 +134,17 @@ class Hyena:
         """[K - 1, C], the projected rows before the next; made again after a rewind."""
         tail = self._tail(state)
         if tail.rows is None:
-            channels = self.in_proj.packed.out_features
-            tail.rows = np.zeros((self.config.short_taps - 1, channels), np.float32)
-            before = tail.before
-            if len(before):
-                tail.rows[-len(before) :] = self.in_proj(norm(before, threads), threads)
+            tail.rows = self._projected(tail.before, norm, threads)
         return tail.rows
+
+    def _projected(self, x: Floats, norm: Norm, threads: int) -> Floats:
+        """[K - 1, C], the projections of the last rows of x [n, D], zeros before the first."""
+        before = self.config.short_taps - 1
+        rows = np.zeros((before, self.in_proj.packed.out_features), np.float32)
+        last = x[max(0, len(x) - before) :]
+        if len(last):
+            rows[-len(last) :] = self.in_proj(norm(last, threads), threads)
+        return rows
 
     def _tail(self, state: ConvState) -> ConvTail:
         if state.tail is None:
@@ -199,6 +209,29 @@ def append_each(
             pre=None if pre is None else pre[:, rows],
             post=None if post is None else post[:, rows],
         )
+    return out
+
+
+def convolve_branches(
+    bank: FilterBank, z: Floats, ctx: Context, skip: Floats | None, pre: Floats | None
+) -> Floats:
+    """`convolve_each` where later sequences begin with `ctx.prefix` rows of the first, not in z.
+
+    A convolution is linear: the outputs of a branch are those of the trunk, and what the difference
+    of their rows adds to them. z is scratch.
+    """
+    trunk, prefix = int(ctx.offsets[1]), ctx.prefix
+    if pre is not None:
+        z = kernels.multiply_tiles(z, pre, z, threads=ctx.threads)
+    for b, first, last in ctx.segments():
+        if b:
+            z[:, first:last] -= z[:, prefix : prefix + last - first]
+    out = np.empty_like(z)
+    whole, branches = ctx.offsets[:2], ctx.offsets[1:] - trunk
+    bank.convolve_each(z[:, :trunk], whole, ctx.threads, out=out[:, :trunk], skip=skip)
+    if len(branches) > 1:
+        add, rest = out[:, prefix:trunk], out[:, trunk:]
+        bank.convolve_each(z[:, trunk:], branches, ctx.threads, out=rest, skip=skip, add=add)
     return out
 
 
