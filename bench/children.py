@@ -100,12 +100,12 @@ def times(
     return found
 
 
-def memory(sides: Sequence[Side], length: int) -> list[Measured]:
-    """The peak of one call of every side, one process after the other."""
+def sizes(sides: Sequence[Side], what: str, length: int) -> list[Measured]:
+    """Bytes, asked once of every side, one process after the other."""
     found = [Measured() for _ in sides]
     for side, one in zip(sides, found, strict=True):
         with Child(side) as child:
-            _take(child.ask(do="memory", length=length), "bytes", one)
+            _take(child.ask(do=what, length=length), "bytes", one)
     return found
 
 

@@ -97,6 +97,11 @@ class LlamaAttention:
         self._decode([token], logits=True)
         return np.ctypeslib.as_array(lc.llama_get_logits_ith(self.context, -1), (VOCAB,)).copy()
 
+    @property
+    def cache_bytes(self) -> int:
+        """Of the sequence as llama.cpp would store it."""
+        return int(lc.llama_state_seq_get_size(self.context, 0))
+
     def _make_context(self, length: int) -> None:
         """One that holds so many tokens: the one at hand if it does."""
         if self.context is not None:

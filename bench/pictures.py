@@ -30,7 +30,7 @@ class Plot:
     stages: tuple[str, ...]
     label: str
     unit: float
-    floor: str
+    floor: str = ""
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -38,6 +38,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
     plots = (
         Plot("speed-time.svg", ("prefill", "prefill-long"), "seconds", 1.0, OPERATIONS),
         Plot("speed-memory.svg", ("memory", "memory-long"), "MB", 1e6, "the residual stream alone"),
+        Plot("speed-decode.svg", ("decode", "decode-long"), "milliseconds a token", 1e-3),
     )
     return [folder / plot.file for plot in plots if _draw(rows, plot, folder)]
 

@@ -1,7 +1,7 @@
 """Every figure of the README in one run, on this machine.
 
     python bench/run.py                      writes bench/results/local.json, prints the table
-    python bench/run.py --plot               draws docs/speed-time.svg and docs/speed-memory.svg too
+    python bench/run.py --plot               draws docs/speed-{time,memory,decode}.svg too
     python bench/run.py --quick              a few minutes, shorter lengths
     python bench/run.py --show NAME --plot   the table and plots of figures measured before
 
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="bench/run.py", description=__doc__.splitlines()[0])
     p.add_argument("--name", default="local", help="of the results file (default: local)")
     p.add_argument("--quick", action="store_true", help="shorter lengths, three repetitions")
-    p.add_argument("--long", action="store_true", help="prefill of 160,000 tokens too")
+    p.add_argument("--long", action="store_true", help="160,000 and 262,144 tokens too")
     names = [stage.name for stage in stages.STAGES]
     p.add_argument("--only", nargs="+", choices=names, metavar="STAGE", help=", ".join(names))
     p.add_argument("--show", metavar="NAME", help="measure nothing: read bench/results/NAME.json")

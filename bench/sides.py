@@ -3,15 +3,16 @@
     python bench/sides.py '{"side": "hyena-cpu", "size": "small", "threads": 2}'
 
     {"do": "prefill", "length": 8192}     -> {"seconds": of one call, "faults": pages touched anew}
-    {"do": "decode", "length": 8192}      -> the same of DECODE steps after so long a prompt
+    {"do": "decode", "length": 8192}      -> the same of a token after so long a prompt
+    {"do": "state", "length": 8192}       -> {"bytes": that a sequence of this length is kept in}
     {"do": "conv", "length": 8192}        -> the same of one convolution of `convs.py`
     {"do": "memory", "length": 8192}      -> {"bytes": most in memory during a call, less before}
     {"do": "floor", "of": "prefill", "length": 8192}  -> {"seconds": that the machine itself needs}
 
 The first request for a length makes what is kept, and two calls that are not told of: some things
 are kept from their second use on. Calls that are short are repeated for a tenth of a second and
-their median told (decode: one call). Where something is not there, or fails for want of memory, the
-answer is {"absent": why}.
+their median told (decode: DECODE steps are a call). Where something is not there, or fails for want
+of memory, the answer is {"absent": why}.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from typing import Any
 from hyena_cpu.errors import HyenaError
 
 DECODE = 64  # steps of a call
+LONG_PROMPT = 65_536  # tokens that attention takes in within minutes
 MOST_MEMORY = 1 << 40  # bytes: no limit, but under one freed memory is not kept
 CALLS = 16  # calls that a sequence has room for
 UNTOLD = 2  # calls before the first that counts
 SPELL_S = 0.1
 
 Options = dict[str, Any]
-Call = Callable[[], object]
+Call = Callable[[], Any]
 
 
 class AbsentError(Exception):
@@ -80,7 +82,7 @@ def ours(options: Options, what: str, length: int) -> Call:
 
     from hyena_cpu.model import Model
 
-    room = DECODE * CALLS if what == "decode" else 0
+    room = DECODE * CALLS if what in ("decode", "state") else 0
     weights = hyenadna(options["size"], length + room)
     model = Model(
         weights,
@@ -94,7 +96,9 @@ def ours(options: Options, what: str, length: int) -> Call:
         return lambda: model.embed([ids], pool="last")
     if what == "prefill":
         return lambda: model.hidden(ids)
-    state = model.prefill(ids, max_new_tokens=room)
+    state = model.prefill(ids, max_new_tokens=room, history=options.get("history", "keep"))
+    if what == "state":
+        return lambda: state.nbytes
     return stepper(lambda token: model.step(state, token))
 
 
@@ -106,8 +110,8 @@ def torch_hyena(options: Options, what: str, length: int) -> Call:
     torch.set_num_threads(options["threads"])
     from torch_hyenadna import TorchHyenaDna
 
-    if what == "decode":
-        raise AbsentError("it has no decoding but the whole prefix again")
+    if what == "state":
+        raise AbsentError("it keeps nothing but the tokens")
     model = TorchHyenaDna(hyenadna(options["size"], length).tensors, SIZES[options["size"]][1])
     ids = random_ids(length)
     return lambda: model(ids)
@@ -122,10 +126,10 @@ def torch_attention(options: Options, what: str, length: int) -> Call:
 
     room = DECODE * CALLS
     model, ids = TorchAttention(*SIZES[options["size"]], length + room), random_ids(length)
-    if what != "decode":
+    if what in ("prefill", "memory"):
         return lambda: model.hidden(ids)
-    model.begin(ids, room)
-    return stepper(model.step)
+    model.fill(length, room)
+    return stepper(model.step) if what == "decode" else lambda: model.cache_bytes
 
 
 def llama(options: Options, what: str, length: int) -> Call:
@@ -136,13 +140,16 @@ def llama(options: Options, what: str, length: int) -> Call:
     wanted("gguf")
     from llama_attention import LlamaAttention
 
-    room = DECODE * CALLS if what == "decode" else 0
+    kept = what in ("decode", "state")
+    if kept and length > LONG_PROMPT:
+        raise AbsentError(f"its prompt of {length} tokens takes many minutes")
+    room = DECODE * CALLS if kept else 0
     model = LlamaAttention(*SIZES[options["size"]], length + room, options["threads"])
     ids = random_ids(length)
-    if what != "decode":
+    if not kept:
         return lambda: model.begin(ids, room)
     model.begin(ids, room)
-    return stepper(model.step)
+    return stepper(model.step) if what == "decode" else lambda: model.cache_bytes
 
 
 def conv(options: Options, what: str, length: int) -> Call:  # noqa: ARG001
@@ -189,6 +196,8 @@ class Answers:
         make = SIDES[self._options["side"]]
         if what == "memory":
             return {"bytes": peak_beyond(make(self._options, what, length))}
+        if what == "state":
+            return {"bytes": make(self._options, what, length)()}
         if self._made != (what, length):
             self._call = make(self._options, what, length)
             for _ in range(UNTOLD):
@@ -196,7 +205,9 @@ class Answers:
             self._made = what, length
         decoding = what == "decode"
         seconds, faults = spell(self._call, 0.0 if decoding else SPELL_S)
-        return {"seconds": seconds / (DECODE if decoding else 1), "faults": faults}
+        # Without a decoder a token is the whole prefix again.
+        steps = DECODE if decoding and self._options["side"] != "PyTorch Hyena" else 1
+        return {"seconds": seconds / steps, "faults": faults}
 
 
 def spell(call: Call, lasting: float) -> tuple[float, float]:

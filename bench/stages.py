@@ -11,6 +11,7 @@ from children import Side
 from shapes import SIZES
 
 THREADS = 2
+CONTEXTS = (65_536, 131_072, 262_144)
 DECIDING = (256, 512, 1024, 2048)  # lengths among which attention is overtaken
 
 # glibc's allocator with huge pages and without giving memory back: what is freed is used again.
@@ -39,6 +40,7 @@ def library(peer: str) -> Side:
 
 
 OURS, HYENA = side("hyena-cpu"), side("PyTorch Hyena")
+DROPPED = side("hyena-cpu", label="hyena-cpu, history dropped", history="drop")
 ATTENTION = [side("PyTorch attention"), side("llama.cpp")]
 TUNED = side("PyTorch Hyena", label="PyTorch Hyena, tuned allocator", environment=ALLOCATOR)
 LIBRARIES = ("LongConv", "long_conv kernel", "torch.fft", "scipy.fft", "mkl_fft", "pyfftw")
@@ -49,7 +51,7 @@ class Stage:
     """A comparison with the first side. `quick` are the lengths of --quick."""
 
     name: str
-    what: Literal["conv", "prefill", "decode", "memory"]
+    what: Literal["conv", "prefill", "decode", "memory", "state"]
     sides: tuple[Side, ...]
     lengths: tuple[int, ...]
     quick: tuple[int, ...]
@@ -80,7 +82,10 @@ STAGES = (
         (1024, 8192, 32768),
         (8192,),
     ),
-    Stage("decode", "decode", (OURS, *ATTENTION), (1024, 8192, 32768), (1024, 8192)),
+    Stage("decode", "decode", (OURS, *ATTENTION, HYENA), (1024, 8192, 32768), (1024, 8192)),
+    Stage("decode-long", "decode", (OURS, *ATTENTION), CONTEXTS, (65_536,), long=True),
+    Stage("state", "state", (OURS, DROPPED, *ATTENTION), (1024, 8192, 32768), (1024, 8192)),
+    Stage("state-long", "state", (OURS, DROPPED, *ATTENTION), CONTEXTS, (65_536,), long=True),
     Stage("memory", "memory", (OURS, HYENA, *ATTENTION), (1024, 8192, 32768), (1024, 8192)),
     Stage("memory-long", "memory", (OURS, HYENA), (160_000,), (32768,)),
     Stage(
@@ -121,16 +126,18 @@ def rows(stage: Stage, effort: Effort) -> Iterator[dict[str, Any]]:
     the first side; of memory, one residual stream [L, D].
     """
     for length in stage.lengths:
-        if stage.what == "memory":
-            measured = children.memory(stage.sides, length)
-            width, _ = SIZES[stage.sides[0].options["size"]]
-            least: float | None = 4.0 * width * length
+        least: float | None = None
+        if stage.what in ("memory", "state"):
+            measured = children.sizes(stage.sides, stage.what, length)
+            if stage.what == "memory":
+                width, _ = SIZES[stage.sides[0].options["size"]]
+                least = 4.0 * width * length
         else:
             measured = children.times(
                 stage.sides, stage.what, length, effort.repetitions, effort.budget_s
             )
-            decoding = stage.what == "decode"
-            least = None if decoding else children.floor(stage.sides[0], stage.what, length)
+            if stage.what != "decode":
+                least = children.floor(stage.sides[0], stage.what, length)
         for i, (one, found) in enumerate(zip(stage.sides, measured, strict=True)):
             yield {
                 "stage": stage.name,
@@ -139,7 +146,7 @@ def rows(stage: Stage, effort: Effort) -> Iterator[dict[str, Any]]:
                 "side": one.name,
                 "options": dict(one.options),
                 "environment": dict(one.environment),
-                "unit": "bytes" if stage.what == "memory" else "s",
+                "unit": "bytes" if stage.what in ("memory", "state") else "s",
                 "median": found.median,
                 "floor": None if i else least,
                 "values": found.values,

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 Row = dict[str, Any]
-COLUMNS = (1024, 8192, 32_768, 65_536, 160_000, 1_000_000)  # those with figures are shown
+COLUMNS = (
+    1024,
+    8192,
+    32_768,
+    65_536,
+    131_072,
+    160_000,
+    262_144,
+    1_000_000,
+)  # those with figures are shown
 
 TITLES = {
     "kernel": "gated long convolution, 1 thread",
@@ -16,6 +25,9 @@ TITLES = {
     "avx2": "prefill, both held to AVX2",
     "bfloat16": "prefill, HyenaDNA-small",
     "decode": "decode after so long a prompt",
+    "decode-long": "decode after so long a prompt",
+    "state": "what a sequence is kept in",
+    "state-long": "what a sequence is kept in",
     "memory": "memory, HyenaDNA-small",
     "memory-long": "memory, HyenaDNA-small",
     "memory-tiny": "memory, HyenaDNA-tiny",

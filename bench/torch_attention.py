@@ -55,6 +55,24 @@ class TorchAttention:
         self._forward(ids, 0, self.cache)
         self.position = len(ids)
 
+    def fill(self, length: int, room: int) -> None:
+        """A cache as after a prompt of `length` tokens, of random numbers, which cost a step what
+        others would, with place for `room` tokens more.
+        """
+        shape = (1, self.heads, length + room, HEAD)
+        draw = torch.Generator().manual_seed(1)
+        self.cache = [
+            (torch.randn(shape, generator=draw), torch.randn(shape, generator=draw))
+            for _ in range(self.depth)
+        ]
+        self.position = length
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of what has been filled so far."""
+        each = sum(part.nbytes // part.shape[2] for pair in self.cache for part in pair)
+        return each * self.position
+
     @torch.inference_mode()
     def step(self, token: int) -> np.ndarray:
         """One more token; logits [1, VOCAB]."""
