@@ -10,6 +10,7 @@ same up to rounding on every machine. `--resume` continues from the last checkpo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -39,7 +40,7 @@ DEFAULTS = {
 
 
 def main() -> None:
-    options = parse_arguments(__doc__, DEFAULTS)
+    options = parse_arguments(__doc__, DEFAULTS, SHAPE.layers)
     torch.set_num_threads(options.threads)
     options.work.mkdir(parents=True, exist_ok=True)
     texts = read_texts(options.data, TRAINING)
@@ -50,7 +51,7 @@ def main() -> None:
     styles = [style_id(text.source.style) for text in texts]
     parts = [encode(tokenizer, text.training) for text in texts]
     task = Task(
-        shape=SHAPE,
+        shape=replace(SHAPE, layers=options.layers),
         sampler=WindowSampler(parts, styles, options.plain_share, options.seed, options.device),
         held_out=held_out_windows(tokenizer, texts, options.long_context),
         held_out_units=sum(len(text.held_out) for text in texts),
