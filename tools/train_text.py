@@ -1,11 +1,12 @@
-"""Trains the bundled text model `tiny-en` and writes its model folder.
+"""Trains the bundled text model `tiny-en`, or a twin with other layers; writes its model folder.
 
     pip install .[train]
     python tools/train_text.py --data DIR --out FOLDER
 
 DIR holds shakespeare_complete/, kjv/, sotu/, grimm/, moby_dick/, sherlock/ and canterbury_text/.
 The schedule runs by tokens seen and the windows come from a seeded CPU generator, so a run is the
-same up to rounding on every machine. `--resume` continues from the last checkpoint.
+same up to rounding on every machine, and twins of one seed see the same text in the same order.
+`--resume` continues from the last checkpoint.
 """
 
 from __future__ import annotations
