@@ -1,8 +1,8 @@
-"""Files of embeddings: one vector per record, or one per position, in four formats.
+"""Files of embeddings: one vector per record, or one per position, in five formats.
 
 | | a vector per record | every position |
 |---|---|---|
-| tsv | a row: index, id, length, status, v0 .. v(D-1) | |
+| tsv, csv | a row: index, id, length, status, v0 .. v(D-1) | |
 | npy | float32 [R, D]; `NAME.ids.tsv` has index, id, length, status | one record: float32 [T, D] |
 | npz | `vectors` float32 [R, D], `ids`, `lengths`, `status` | `0`, `1`, ... float32 [T, D]; also |
 | parquet | index, id, length, status, vector | index, id, position, vector |
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 
-FORMS = ("tsv", "npy", "npz", "parquet")
+FORMS = ("tsv", "csv", "npy", "npz", "parquet")
 
 
 # Columns of tables, without those of the vectors.
@@ -69,7 +69,7 @@ class Vectors(TableWriter):
         columns = {**ABOUT, "vector": Vector(width)}
         if form == "npz":
             columns = {"ids": str, "lengths": int, "status": str, "vectors": Vector(width)}
-        elif form == "tsv":
+        elif form in ("tsv", "csv"):
             columns = {**ABOUT, **{f"v{d}": float for d in range(width)}}
         super().__init__(path, form, columns, **options)
 
@@ -82,7 +82,7 @@ class Vectors(TableWriter):
         columns: list[Any] = list(about(item).values())
         if self._form == "npz":
             del columns[0]
-        columns.extend(row.T if self._form == "tsv" else [row])
+        columns.extend(row.T if self._form in ("tsv", "csv") else [row])
         named = dict(zip(self.columns, columns, strict=True))
         self.write(named, failed=item.error is not None)
 
@@ -140,7 +140,7 @@ def open_arrays(
     """
     if pooled:
         return Vectors(path, form, width, **options)
-    if path is None or form == "tsv":
+    if path is None or form in ("tsv", "csv"):
         raise InputError("vectors of all positions go to a file .npy, .npz or .parquet: give -o")
     return (
         Matrices(path, width, **options)

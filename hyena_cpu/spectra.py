@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels
+from .errors import LimitError
 from .filters import LongFilter
 
 Floats = NDArray[np.float32]
@@ -165,7 +166,7 @@ class FilterBank:
         depend on threads or on its neighbours.
         """
         seen = z.shape[1]
-        size = kernels.conv_plan(seen - start, start, self.source.taps)
+        size = self._size(seen - start, start)
         if size == 0:
             taps = self.taps(seen, threads)
             return kernels.direct_conv(z, taps, start=start, threads=threads, **gates)
@@ -190,7 +191,7 @@ class FilterBank:
             return self.convolve(z, 0, threads, out=z, **gates)
         out = np.empty_like(z) if out is None else out
         spans = np.stack([offsets[:-1], offsets[1:]], axis=1)
-        sizes = np.array([kernels.conv_plan(n, 0, self.source.taps) for n in np.diff(offsets)])
+        sizes = np.array([self._size(n, 0) for n in np.diff(offsets)])
         for size in np.unique(sizes).tolist():
             own = spans[sizes == size]
             if size == 0:
@@ -210,7 +211,7 @@ class FilterBank:
         """(kept, passing) bytes that `convolve` of `new` rows after `seen` - `new` others adds:
         spectra that will be kept, and what is dropped when it is done, large networks included.
         """
-        size = kernels.conv_plan(new, seen - new, self.source.taps)
+        size = self._size(new, seen - new)
         row, tile = 4 * LANES * self.groups, 4 * LANES
         if size == 0:
             taps = row * min(self.source.taps, 2 * seen)  # grown by doubling
@@ -232,11 +233,21 @@ class FilterBank:
 
     def idle_bytes(self, new: int, seen: int, threads: int) -> int:
         """Bytes that kernels keep when they have convolved."""
-        size = kernels.conv_plan(new, seen - new, self.source.taps)
+        size = self._size(new, seen - new)
         if size == 0:
             return 0
         scratch = kernels.conv_scratch(size, seen, threads=threads)
         return min(SCRATCH_KEPT, scratch + kernels.conv_scratch(size, seen, threads=1))
+
+    def _size(self, new: int, before: int) -> int:
+        """Points of the transform for `new` rows after `before` others; 0: by direct sums."""
+        try:
+            return kernels.conv_plan(new, before, self.source.taps)
+        except ValueError as error:  # there is no transform that large
+            raise LimitError(
+                f"{new} tokens at once after {before} others are more than a convolution takes: "
+                "take them in in several calls, or use a shorter input"
+            ) from error
 
     def _block(self, size: int, threads: int) -> int:
         """Groups whose spectra are made at once: enough of small ones for all threads, which share

@@ -137,6 +137,8 @@ def model_of(name: str, longest: int) -> ModelConfig:
         return _shape(256, hyena, hyena, hyena, hyena, max_length=longest)
     if name == "medium":
         return _shape(256, *[hyena] * 8, max_length=longest)
+    if name == "circle":
+        return _shape(128, *[replace(hyena, bidirectional=True)] * 2, max_length=longest)
     if name == "order3":
         return _shape(128, *[replace(hyena, order=3)] * 2, max_length=longest)
     if name == "hybrid":
@@ -185,6 +187,8 @@ def _points() -> list[Point]:
         found += [Point(model, "last", 500, batch) for batch in (4, 32)]
         found += [Point(model, "step", 500, batch) for batch in (1, 4, 32)]
     found += [Point("attention", call, n * K) for call in ("score", "prefill") for n in (1, 8)]
+    found += [Point("circle", call, n * K) for call in ("hidden", "last") for n in (1, 8, 32)]
+    found += [Point("circle", "last", 500, batch=4), Point("circle", "last", 32 * K, threads=1)]
     found += [Point("words", call, 8 * K) for call in ("logits", "score", "prefill")]
     for model in ("tiny", "small", "order3", "hybrid", "longconv"):
         found += [Point(model, call, LONG) for call in ("score", "prefill", "drop", "last")]

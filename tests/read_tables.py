@@ -13,9 +13,11 @@ import numpy as np
 
 def read_table(path: Path, form: str, types: Mapping[str, type]) -> list[tuple[Any, ...]]:
     """The rows of a file, whose columns must be those of `types`, in order."""
-    if form == "tsv":
+    if form in ("tsv", "csv"):
         with path.open(encoding="utf-8", newline="") as file:
-            lines = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+            quoted = csv.reader(file)
+            plain = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            lines = list(quoted if form == "csv" else plain)
         assert lines[0] == list(types)
         return [
             tuple(

@@ -32,7 +32,10 @@ needs_pyarrow = pytest.mark.skipif(
 )
 KINDS = [
     pytest.param((pool, form), marks=needs_pyarrow if form == "parquet" else ())
-    for pool, forms in (("mean", ("tsv", "npy", "npz", "parquet")), ("none", ("npz", "parquet")))
+    for pool, forms in (
+        ("mean", ("tsv", "csv", "npy", "npz", "parquet")),
+        ("none", ("npz", "parquet")),
+    )
     for form in forms
 ]
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -127,7 +130,8 @@ def read(path: Path, kind: Kind, last: int, *, part: bool = False) -> list[tuple
         if kind[1] == "npy":
             text = path.with_name(path.name.replace(".npy", ".ids.tsv"))
         with text.open(encoding="utf-8", newline="") as file:
-            lines = list(csv.DictReader(file, delimiter="\t"))
+            separator = "," if kind[1] == "csv" else "\t"
+            lines = list(csv.DictReader(file, delimiter=separator))
         table = {
             name: [line[name] for line in lines] for name in ("index", "id", "length", "status")
         }

@@ -83,7 +83,7 @@ def test_lines_and_csv_repeat_what_rows_share(tmp_path: Path) -> None:
         ("tiny-en", 1, "float32")
     }
     out = tmp_path / "rows.csv"
-    assert bench(*SMALL, "--format", "csv", "-o", str(out)) == ""
+    assert bench(*SMALL, "-o", str(out)) == ""  # the suffix names the format
     rows = list(csv.DictReader(io.StringIO(out.read_text())))
     assert [row["test"] for row in rows] == ["pp40", "tg3"]
     assert len(rows[0]["each_seconds"].split()) == 2

@@ -181,7 +181,7 @@ def test_a_record_that_fails_keeps_its_place(folder: Path, model: Model, tmp_pat
         (["ACGT", "--layer", "x"], 2, "argument --layer: invalid int value: 'x'"),
         (["ACGT", "--pool", "max"], 2, "argument --pool: invalid choice: 'max'"),
         (["ACGT", "--strand", "both"], 2, "argument --strand: invalid choice: 'both'"),
-        (["ACGT", "-o", "x.bin"], 2, "x.bin: the suffix names none of tsv, npy, npz, parquet"),
+        (["ACGT", "-o", "x.bin"], 2, "x.bin: the suffix names none of tsv, csv, npy, npz, parquet"),
         (["ACGT", "-o", "x"], 2, "--output x: the suffix names none of"),
         (["ACGT", "--pool", "none"], 2, "--pool none writes a vector per position: give -o FILE"),
         (["ACGT", "--pool", "none", "-o", "x.tsv"], 2, "--pool none writes a vector per position"),
@@ -245,7 +245,9 @@ def test_memory_allowed_bounds_what_is_computed_together(
     assert np.array_equal(vectors[:9], model.embed([bases(1000, i) for i in range(9)]))
 
 
-@pytest.mark.parametrize("form", ["npy", "npz", "parquet", "tsv", "none.npz", "none.parquet"])
+@pytest.mark.parametrize(
+    "form", ["npy", "npz", "parquet", "tsv", "csv", "none.npz", "none.parquet"]
+)
 def test_ctrl_c_leaves_a_part_that_resume_completes(
     folder: Path, tmp_path: Path, form: str
 ) -> None:

@@ -110,6 +110,8 @@ def test_the_suffix_names_the_form_unless_it_is_given(tmp_path: Path) -> None:
     for args, name, form in (
         ([], "t.json", "json"),
         ([], "t.TXT", "tsv"),
+        ([], "t.CSV", "csv"),
+        (["--format", "csv"], "t.tsv", "csv"),
         (["--format", "jsonl"], "t.npz", "jsonl"),
         (["--json"], "t.tsv", "json"),
     ):
@@ -167,14 +169,11 @@ def test_strands_with_other_counts_are_pooled() -> None:
     assert float(both["logprob_mean"]) == pytest.approx(total / n, abs=1e-7)
 
 
-def test_a_file_name_is_no_sequence_and_a_table_no_csv(tmp_path: Path) -> None:
+def test_a_file_name_is_no_sequence(tmp_path: Path) -> None:
     path = tmp_path / "genes.fa"
     path.write_text(">a\nACGT\n")
     done = run("score", "-m", "tiny-dna", str(path))
     assert_one_line(done, 2, f"{path} is a file: give it as --fasta {path}")
-    done = run("score", "--fasta", str(path), "-o", str(tmp_path / "x.csv"))
-    assert_one_line(done, 2, "tables have tabs, no commas")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["genes.fa"]
 
 
 def test_a_plain_sequence_that_is_fasta(tmp_path: Path) -> None:
@@ -208,8 +207,8 @@ def wanted(folder: Path, fasta: Path) -> dict[str, list[Any]]:
 
 
 def same(got: list[Any], want: list[Any], form: str) -> bool:
-    """Equal rows; numbers of a tsv have ten digits."""
-    if form == "tsv":
+    """Equal rows; numbers of tsv and csv have ten digits."""
+    if form in ("tsv", "csv"):
         want = [tuple(float(f"{v:.10g}") if type(v) is float else v for v in r) for r in want]
     return got == want
 

@@ -30,6 +30,7 @@ QUICK = {
     "order3-score-8192-2",
     "order3-prefill-8192-1",
     "longconv-logits-8192-2",
+    "circle-hidden-8192-2",
     "longconv-prefill-8192-2",
     "longconv-drop-1024-2",
     "attention-prefill-1024-2",

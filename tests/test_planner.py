@@ -71,6 +71,15 @@ def test_transforms_are_kept_where_there_is_room() -> None:
     assert held[1] == 0 < held[0] == held[2]
 
 
+def test_a_length_beyond_every_transform_is_a_limit() -> None:
+    m = model(CAUSAL["finite_hybrid"])
+    assert hyena_cpu.plan(m, 1 << 30).total > 0
+    assert hyena_cpu.plan(m, 1 << 40, new=1).total > 0  # a step goes through none
+    for length in ((1 << 31) - 1, 1 << 40):
+        with pytest.raises(hyena_cpu.LimitError, match=f"{length} tokens at once .* several calls"):
+            hyena_cpu.plan(m, length)
+
+
 def test_sizes_are_written_for_people() -> None:
     assert [readable(n) for n in (12, 3 << 10, 5 << 19, 7 << 30)] == [
         "12 bytes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from dataclasses import replace
@@ -282,6 +283,15 @@ def test_table_equals_the_json(recall: Any) -> None:
             else:
                 assert cell == ("NA" if value is None else str(value))
     assert want["longest_window"] == 40
+
+
+def test_a_csv_has_the_cells_of_the_table(home: Path, recall: Any) -> None:
+    args = ("text", "-m", "one", "--against", "two")
+    table = recall(*args)[1]
+    assert recall(*args, "-o", "lines.csv")[0] == 0
+    with (home / "lines.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [line.split("\t") for line in table.splitlines()]
+    assert recall(*args, "--format", "csv")[1] == (home / "lines.csv").read_text()
 
 
 def test_counts_of_a_training_text(home: Path, recall: Any) -> None:

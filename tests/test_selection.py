@@ -169,19 +169,20 @@ def test_positions_that_are_not_chosen_pass_the_input_on() -> None:
     assert np.abs(rest[2]).max() > 1e-2
 
 
-def test_steps_equal_the_whole_where_rounding_cannot_turn_a_choice() -> None:
+@pytest.mark.parametrize("length", [400, 4096])
+def test_steps_equal_the_whole_where_rounding_cannot_turn_a_choice(length: int) -> None:
     """Scores after a convolution differ by rounding; those near the threshold may flip."""
     mixer = SelectionConfig(heads=2, choose="running_top", count=12)
     taps = FilterConfig("modal", taps=200, modes=3)
     config = _model(layer(HyenaConfig(taps), GELU), layer(mixer, None))
-    ids, found = tokens(400, seed=3), weights(config)
+    ids, found = tokens(length, seed=3), weights(config)
     m = model(config)
     whole = m.hidden(ids, -1)
     block = m.blocks[1]
     h = block.norm1(m.hidden(ids, 1), 1)
     s = block.mixer._scores(h, 1)
     near = np.array([i >= 12 and abs(np.sort(s[:i])[-12] - s[i]) <= 1e-5 for i in range(len(s))])
-    assert near.sum() <= 4  # few are left out
+    assert near.sum() <= length // 100  # few are left out
     state = m.new_state()
     stepped = np.stack([m.step(state, int(t)) for t in ids])
     logits = m.logits(ids)

@@ -294,21 +294,6 @@ def test_what_the_kernels_refuse(kernels: ModuleType, rng: np.random.Generator) 
 
 
 @pytest.mark.parametrize("name", ["h3", "h3_heads", "s4d"])
-def test_4096_tokens_in_any_way(name: str) -> None:
-    """Whole by transforms, in chunks and in steps by the recurrence."""
-    m, ids = model(CAUSAL[name], threads=2), tokens(4096)
-    whole = m.logits(ids)
-    bound = 1e-4 * max(1.0, float(np.abs(whole).max()))
-    state = m.new_state()
-    rows = [m.extend(state, part) for part in np.split(ids, [1000, 1001, 1300, 4000])]
-    assert np.abs(np.concatenate(rows) - whole).max() <= bound
-    for t in range(3990, 4096):
-        if t == 3990:
-            state = m.prefill(ids[:t])
-        assert np.abs(m.step(state, int(ids[t])) - whole[t]).max() <= bound
-
-
-@pytest.mark.parametrize("name", ["h3", "h3_heads", "s4d"])
 def test_a_recurrence_does_not_see_how_it_was_cut(name: str) -> None:
     """Bits of a state are those of its tokens: MARK and other cuts, steps, rewinds."""
     config = CAUSAL[name]

@@ -1,4 +1,4 @@
-"""Tables: five forms, whole records only, and runs that go on where another one ended."""
+"""Tables: six forms, whole records only, and runs that go on where another one ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ needs_pyarrow = pytest.mark.skipif(
 )
 FORM_PARAMS = [pytest.param(f, marks=needs_pyarrow if f == "parquet" else ()) for f in FORMS]
 every_form = pytest.mark.parametrize("form", FORM_PARAMS)
-line_forms = pytest.mark.parametrize("form", ["tsv", "json", "jsonl"])
+line_forms = pytest.mark.parametrize("form", ["tsv", "csv", "json", "jsonl"])
 column_forms = pytest.mark.parametrize("form", FORM_PARAMS[-2:])
 
 TYPES: dict[str, type] = {"index": int, "id": str, "x": float}
@@ -50,7 +50,7 @@ def read(path: Path, form: str) -> list[tuple[Any, ...]]:
 
 
 def same(got: list[Any], want: list[Any]) -> bool:
-    """Equal rows; tsv has ten digits."""
+    """Equal rows; tsv and csv have ten digits."""
     return len(got) == len(want) and all(
         g[:2] == w[:2] and (g[2] == w[2] or g[2] == pytest.approx(w[2], rel=1e-9))
         for g, w in zip(got, want, strict=True)
@@ -294,6 +294,9 @@ def test_missing_values_and_awkward_texts(tmp_path: Path) -> None:
         with TableWriter(tmp_path / form, form, TYPES) as table:
             table.write(data)
         assert read(tmp_path / form, form) == [(1, "a\tb\n c\r", None), (2, None, 1e-300)]
+    with TableWriter(tmp_path / "csv", "csv", TYPES) as table:
+        table.write(data)
+    assert read(tmp_path / "csv", "csv") == [(1, "a\tb\n c\r", None), (2, None, 1e-300)]
     with TableWriter(tmp_path / "npz", "npz", TYPES) as table:
         table.write(data)
     assert read(tmp_path / "npz", "npz") == [(1, "a\tb\n c\r", None), (2, "", 1e-300)]
@@ -314,6 +317,26 @@ def test_a_tsv_is_the_same_with_and_without_missing_values(tmp_path: Path) -> No
         lines.append((tmp_path / name).read_text().splitlines())
     assert lines[0] == [line for line in lines[1] if not line.startswith("7")]
     assert lines[0][1] == "1\t%d\t0.3333333333"
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("plain", "plain"),
+        ("a,b", '"a,b"'),
+        ('say "so"', '"say ""so"""'),
+        ("a\rb", '"a\rb"'),
+        ("a\r\n", '"a\r\n"'),
+        ("a\tb", "a\tb"),
+        ("é;\u2028", "é;\u2028"),
+    ],
+)
+def test_a_csv_quotes_what_its_readers_would_split(tmp_path: Path, text: str, cell: str) -> None:
+    path = tmp_path / "t.csv"
+    with TableWriter(path, "csv", TYPES) as table:
+        table.write({"index": [1, 2], "id": [text, "b"], "x": [1 / 3, None]})
+    assert path.read_bytes().decode() == f"index,id,x\n1,{cell},0.3333333333\n2,b,NA\n"
+    assert read(path, "csv") == [(1, text, 0.3333333333), (2, "b", None)]
 
 
 def test_json_has_no_infinite_numbers(tmp_path: Path) -> None:

@@ -43,17 +43,26 @@ VOCAB = 29
 WIDTH = 20  # not a multiple of the tile, so that missing lanes are exercised
 LENGTH = 400
 
-IMPLICIT = FilterConfig(
-    "implicit", taps=LENGTH, width=8, bands=2, sine_layers=3, modulate=True, shift=0.05
-)
+
+def implicit(length: int) -> FilterConfig:
+    return FilterConfig(
+        "implicit", taps=length, width=8, bands=2, sine_layers=3, modulate=True, shift=0.05
+    )
+
+
+def explicit(length: int) -> FilterConfig:
+    return FilterConfig("explicit", taps=length, threshold=0.01)
+
+
+def relu(length: int) -> FilterConfig:
+    return FilterConfig("relu_mlp", taps=length - 100, width=16, bands=1)
+
+
+IMPLICIT, EXPLICIT, RELU = implicit(LENGTH), explicit(LENGTH), relu(LENGTH)
 SINE_WINDOW = FilterConfig(
     "sine_window", taps=96, width=8, bands=4, sine_layers=2, normalize="time_l2"
 )
-EXPLICIT = FilterConfig("explicit", taps=LENGTH, threshold=0.01)
-MODAL = FilterConfig("modal", taps=LENGTH, modes=3)
-SSM = FilterConfig("ssm_diag", taps=LENGTH, modes=4, discretization="zoh")
 SHIFT = FilterConfig("shift", taps=24)
-RELU = FilterConfig("relu_mlp", taps=LENGTH - 100, width=16, bands=1)
 
 GELU = MlpConfig("gelu_tanh", 3 * WIDTH)
 IDENTITY = MlpConfig("identity", 0)
@@ -80,75 +89,94 @@ def _model(*layers: LayerConfig, norm: str = "layernorm", **changes: object) -> 
 
 ROPE = AttentionConfig(heads=2, rotary=RotaryConfig(), window=64, bias=False)
 
-# Causal models by name; every one must keep all contracts.
-CAUSAL: dict[str, ModelConfig] = {
-    "order1": _model(layer(HyenaConfig(IMPLICIT, order=1))),
-    "order2": _model(layer(HyenaConfig(IMPLICIT)), layer(HyenaConfig(IMPLICIT)), max_length=LENGTH),
-    "order3": _model(layer(HyenaConfig(IMPLICIT, order=3, skip=False)), tie_embeddings=False),
-    "order4_no_mlp": _model(layer(HyenaConfig(MODAL, order=4, short_taps=5), None)),
-    "finite_hybrid": _model(
-        layer(HyenaConfig(SINE_WINDOW, short_bias=False), SWIGLU),
-        layer(ROPE, SWIGLU),
-        layer(HyenaConfig(SINE_WINDOW, short_bias=False), SWIGLU),
-        norm="rmsnorm",
-    ),
-    "attention_first": _model(
-        layer(AttentionConfig(heads=4)),
-        layer(HyenaConfig(EXPLICIT)),
-        positions=LENGTH,
-        max_length=LENGTH,
-    ),
-    "long_conv": _model(layer(LongConvConfig(EXPLICIT, channels=2))),
-    "h3_conv": _model(layer(H3ConvConfig(EXPLICIT), None)),
-    "base_conv": _model(
-        layer(BaseConvConfig(short_taps=3), IDENTITY),
-        layer(BaseConvConfig(RELU, activation=True), IDENTITY),
-        layer(BaseConvConfig(EXPLICIT)),
-    ),
-    "h3": _model(
-        layer(H3Config(16)),
-        layer(AttentionConfig(heads=2, rotary=RotaryConfig(dims=4))),
-        layer(H3Config(16)),
-    ),
-    "h3_heads": _model(layer(H3Config(8, head_dim=4, discretization="zoh"), None)),
-    "s4d": _model(layer(S4DConfig(8)), layer(S4DConfig(6, discretization="bilinear"), None)),
-    "ssm_filters": _model(layer(HyenaConfig(SSM)), layer(HyenaConfig(SHIFT))),
-    "blocked_attention": _model(layer(AttentionConfig(heads=2, window=50, blocked=True), IDENTITY)),
-    "based": _model(layer(BasedConfig(2, 4), None), layer(BasedConfig(1, 8))),
-    "retnet": _model(
-        layer(RetNetConfig(2, 24, 1e-5)), layer(RetNetConfig(5, 40, 1e-5), SWIGLU), norm="rmsnorm"
-    ),
-    "rwkv": _model(
-        layer(RwkvTimeConfig(), None),
-        layer(RwkvChannelConfig(48), None),
-        layer(RwkvTimeConfig(), None),
-        layer(RwkvChannelConfig(40), None),
-    ),
-    "mamba": _model(
-        layer(MambaConfig(2 * WIDTH, rank=2), None),
-        layer(MambaConfig(21, rank=1, state=5, conv_taps=1, conv_bias=False, bias=True), None),
-        norm="rmsnorm",
-    ),
-    "recurrent_hybrid": _model(
-        layer(MambaConfig(32, rank=2, state=4), None),
-        layer(HyenaConfig(SINE_WINDOW, short_bias=False)),
-        layer(ROPE),
-        layer(BasedConfig(4, 3), SWIGLU),
-    ),
-    # Choices by learned scores and by sums stand first, where no rounding can turn them.
-    "selection": _model(
-        layer(SelectionConfig(heads=2, choose="running_top", count=20)),
-        layer(HyenaConfig(EXPLICIT)),
-        layer(SelectionConfig(heads=4, choose="bigram_seen", bias=False), None),
-        layer(SelectionConfig(heads=1, choose="random", share=0.4, seed=7), None),
-    ),
-    "input_lags": _model(
-        layer(AutocorrelationConfig(top_k=3, lags="running", max_lag=24)),
-        layer(HyenaConfig(EXPLICIT)),
-        layer(AutocorrelationConfig(top_k=2, lags="repeats", max_lag=60), None),
-        layer(SelectionConfig(heads=2, choose="token_seen"), None),
-    ),
-}
+
+def causal(length: int) -> dict[str, ModelConfig]:
+    """Causal models by name, with filters and limits of so many tokens; every one must keep all
+    contracts.
+    """
+    modal = FilterConfig("modal", taps=length, modes=3)
+    ssm = FilterConfig("ssm_diag", taps=length, modes=4, discretization="zoh")
+    return {
+        "order1": _model(layer(HyenaConfig(implicit(length), order=1))),
+        "order2": _model(
+            layer(HyenaConfig(implicit(length))),
+            layer(HyenaConfig(implicit(length))),
+            max_length=length,
+        ),
+        "order3": _model(
+            layer(HyenaConfig(implicit(length), order=3, skip=False)), tie_embeddings=False
+        ),
+        "order4_no_mlp": _model(layer(HyenaConfig(modal, order=4, short_taps=5), None)),
+        "finite_hybrid": _model(
+            layer(HyenaConfig(SINE_WINDOW, short_bias=False), SWIGLU),
+            layer(ROPE, SWIGLU),
+            layer(HyenaConfig(SINE_WINDOW, short_bias=False), SWIGLU),
+            norm="rmsnorm",
+        ),
+        "attention_first": _model(
+            layer(AttentionConfig(heads=4)),
+            layer(HyenaConfig(explicit(length))),
+            positions=length,
+            max_length=length,
+        ),
+        "long_conv": _model(layer(LongConvConfig(explicit(length), channels=2))),
+        "h3_conv": _model(layer(H3ConvConfig(explicit(length)), None)),
+        "base_conv": _model(
+            layer(BaseConvConfig(short_taps=3), IDENTITY),
+            layer(BaseConvConfig(relu(length), activation=True), IDENTITY),
+            layer(BaseConvConfig(explicit(length))),
+        ),
+        "h3": _model(
+            layer(H3Config(16)),
+            layer(AttentionConfig(heads=2, rotary=RotaryConfig(dims=4))),
+            layer(H3Config(16)),
+        ),
+        "h3_heads": _model(layer(H3Config(8, head_dim=4, discretization="zoh"), None)),
+        "s4d": _model(layer(S4DConfig(8)), layer(S4DConfig(6, discretization="bilinear"), None)),
+        "ssm_filters": _model(layer(HyenaConfig(ssm)), layer(HyenaConfig(SHIFT))),
+        "blocked_attention": _model(
+            layer(AttentionConfig(heads=2, window=50, blocked=True), IDENTITY)
+        ),
+        "based": _model(layer(BasedConfig(2, 4), None), layer(BasedConfig(1, 8))),
+        "retnet": _model(
+            layer(RetNetConfig(2, 24, 1e-5)),
+            layer(RetNetConfig(5, 40, 1e-5), SWIGLU),
+            norm="rmsnorm",
+        ),
+        "rwkv": _model(
+            layer(RwkvTimeConfig(), None),
+            layer(RwkvChannelConfig(48), None),
+            layer(RwkvTimeConfig(), None),
+            layer(RwkvChannelConfig(40), None),
+        ),
+        "mamba": _model(
+            layer(MambaConfig(2 * WIDTH, rank=2), None),
+            layer(MambaConfig(21, rank=1, state=5, conv_taps=1, conv_bias=False, bias=True), None),
+            norm="rmsnorm",
+        ),
+        "recurrent_hybrid": _model(
+            layer(MambaConfig(32, rank=2, state=4), None),
+            layer(HyenaConfig(SINE_WINDOW, short_bias=False)),
+            layer(ROPE),
+            layer(BasedConfig(4, 3), SWIGLU),
+        ),
+        # Choices by learned scores and by sums stand first, where no rounding can turn them.
+        "selection": _model(
+            layer(SelectionConfig(heads=2, choose="running_top", count=20)),
+            layer(HyenaConfig(explicit(length))),
+            layer(SelectionConfig(heads=4, choose="bigram_seen", bias=False), None),
+            layer(SelectionConfig(heads=1, choose="random", share=0.4, seed=7), None),
+        ),
+        "input_lags": _model(
+            layer(AutocorrelationConfig(top_k=3, lags="running", max_lag=24)),
+            layer(HyenaConfig(explicit(length))),
+            layer(AutocorrelationConfig(top_k=2, lags="repeats", max_lag=60), None),
+            layer(SelectionConfig(heads=2, choose="token_seen"), None),
+        ),
+    }
+
+
+CAUSAL = causal(LENGTH)
 BIDIRECTIONAL = _model(layer(HyenaConfig(IMPLICIT, bidirectional=True)))
 
 
@@ -217,6 +245,9 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
         if f.kind == "sine_window":
             normal(f"{prefix}.log_rate", channels, scale=0.5, mean=-3.0)
             return
+        # A transform's rounding is relative to its largest outputs and is felt by its smallest, the
+        # first ones: with more taps they differ more, unless taps are smaller.
+        tensors[f"{prefix}.linear.{f.sine_layers}.weight"] *= np.float32(LENGTH / f.taps)
         tensors[f"{prefix}.features"] = positional(f)
         tensors[f"{prefix}.times"] = np.linspace(0, 1, f.taps).astype(np.float32)
         tensors[f"{prefix}.deltas"] = np.linspace(-3, -15, channels).astype(np.float32)

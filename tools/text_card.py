@@ -1,4 +1,4 @@
-"""The model card of `tiny-en`, filled in from the log and the measurements of a run."""
+"""The model card of `tiny-en` or of a twin, filled in from the log and measurements of a run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from exporting import curve_rows, table
 from text_data import OUTSIDE, TRAINING
 
 CARD = """\
-# tiny-en
+# {name}
 
 A small English text model for `hyena-cpu`: {parameters:,} parameters, {size:.1f} MB in float16.
-It shows the engine at work and gives it a text of its own to check itself on.
+{purpose}
 
 Good for: trying generation, scoring and streaming, tests and benchmarks with trained weights,
 text in the manner of its sources. Not good for: facts, answers, instructions, modern English,
@@ -21,9 +21,9 @@ their views.
 
 ## Model
 
-Four blocks of width 192: Hyena, Hyena, attention, Hyena. The Hyena mixers are of order 2 with
-implicit filters of 1,024 taps; attention has 3 heads of 64 with rotary positions and a window of
-1,024; every block has a SwiGLU MLP of 512; norms are RMSNorm; embedding and head are tied.
+Blocks of width 192: {blocks}.
+{mixers}
+Every block has a SwiGLU MLP of 512; norms are RMSNorm; embedding and head are tied.
 The tokenizer is a byte-level BPE of 2,048 entries trained on the training text, about 3 bytes a
 token, followed by five style tokens: `<|play|>`, `<|bible|>`, `<|speech|>`, `<|tale|>` and
 `<|novel|>`. A style token, if any, goes first. One training window in ten had none, so the model
@@ -48,7 +48,7 @@ to the Crown. The weights are under the licence of `hyena-cpu`, Apache-2.0.
 
 ## Training
 
-{tokens:,} tokens ({passes:.0f} passes) in {steps:,} steps of {batch:,} tokens.
+{tokens:,} tokens ({passes:.1f} passes) in {steps:,} steps of {batch:,} tokens.
 Trained on {device} in {minutes:.0f} minutes; the same command runs on a CPU.
 Muon at {muon_lr} for the projections, AdamW at {adam_lr} for the rest; {warmup} steps of warm-up,
 flat for {flat_percent:.0f} % of the run, then linear to 5 %; context {context}, and {long_context}
@@ -78,9 +78,7 @@ Files with CR LF line ends were read as LF, and the figures hold for that. With 
 
     tr -d '\\r' < alice29.txt | hyena-cpu score -f - --style novel --window 1024
 
-gives the {alice} of Alice.
-
-Gate: at most 1.80 held out and at most 2.40 on Alice.
+gives the {alice} of Alice.{gate}
 
 ## Samples
 
@@ -91,7 +89,7 @@ First draws at the defaults of `generation_config.json`, seed 0; style token, pr
 ## How to reproduce
 
     pip install .[train]
-    python tools/train_text.py --data DIR --out FOLDER
+    python tools/train_text.py --data DIR --out FOLDER{options}
 
 The windows and their order are the same on every machine; sums differ in rounding, and dropout
 follows the device's own random numbers, so figures repeat to about two decimals, not bit for bit.
@@ -100,9 +98,18 @@ follows the device's own random numbers, so figures repeat to about two decimals
 | --- | --- |
 {hashes}
 """
+PURPOSE = "It shows the engine at work and gives it a text of its own to check itself on."
+TWIN = "A twin of `tiny-en` with other layers, for `hyena-cpu recall --against`."
+GATE = "\n\nGate: at most 1.80 held out and at most 2.40 on Alice."
+BLOCKS = {"H": "Hyena", "A": "attention"}
+MIXERS = {
+    "H": "The Hyena mixers are of order 2 with implicit filters of 1,024 taps.",
+    "A": "Attention has 3 heads of 64 with rotary positions and a window of 1,024.",
+}
 
 
 def model_card(
+    name: str,
     log: list[dict[str, Any]],
     reference: dict[str, Any],
     hashes: dict[str, str],
@@ -110,6 +117,7 @@ def model_card(
     size: int,
 ) -> str:
     """The card as Markdown; `log` is the run's, `size` the bytes of model.safetensors."""
+    twin = name != "tiny-en"
     start = next(entry for entry in reversed(log) if "recipe" in entry)
     recipe = start["recipe"]
     evaluations = [entry for entry in log if "held_out_bits_per_byte" in entry]
@@ -142,8 +150,16 @@ def model_card(
         name: "\n".join(f"    {line}".rstrip() for line in text.splitlines())
         for name, text in samples.items()
     }
+    layers = recipe["layers"]
+    options = "".join(f" --{key.replace('_', '-')} {value}" for key, value in recipe.items())
     return CARD.format(
         **{key: value for key, value in recipe.items() if key != "tokens"},
+        name=name,
+        purpose=TWIN if twin else PURPOSE,
+        blocks=", ".join(BLOCKS[kind] for kind in layers),
+        mixers="\n".join(text for kind, text in MIXERS.items() if kind in layers),
+        gate="" if twin else GATE,
+        options=options if twin else "",
         flat_percent=100 * recipe["flat_share"],
         long_percent=100 * recipe["long_share"],
         parameters=start["parameters"],

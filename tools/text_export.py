@@ -1,14 +1,16 @@
-"""Writes the model folder of `tiny-en` from a finished run, with its measurements and card.
+"""Writes the model folder of a finished run, with its measurements and card.
 
     python tools/text_export.py --data DIR --work RUN --out FOLDER
 
-repeats what train_text.py does last: RUN holds best.safetensors, tokenizer.json and log.jsonl.
+repeats what train_text.py does last: RUN holds best.safetensors, tokenizer.json and log.jsonl. The
+model is `tiny-en`, or with other layers a twin of it, `tiny-en-aaaa` for example.
 """
 
 from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +140,12 @@ def write_folder(work: Path, data: Path, out: Path) -> None:
     shutil.copyfile(work / "best.safetensors", out / "model.safetensors")
     shutil.copyfile(work / "tokenizer.json", out / "tokenizer.json")
     tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
-    model = load_model(out / "model.safetensors", SHAPE)
+    log = read_log(work)
+    layers = next(entry["recipe"]["layers"] for entry in reversed(log) if "recipe" in entry)
+    name = NAME if layers == SHAPE.layers else f"{NAME}-{layers.lower()}"
+    model = load_model(out / "model.safetensors", replace(SHAPE, layers=layers))
 
-    config = model.shape.config(NAME)
+    config = model.shape.config(name)
     config["tokenizer"] = {"kind": "hf", "file": "tokenizer.json"}
     styles = {style: style_id(style) for style in STYLES}
     config["special_tokens"] = {"bos": None, "eos": None, "pad": None, "styles": styles}
@@ -164,7 +169,7 @@ def write_folder(work: Path, data: Path, out: Path) -> None:
         },
     )
     size = (out / "model.safetensors").stat().st_size
-    card = model_card(read_log(work), reference, hashes, samples, size)
+    card = model_card(name, log, reference, hashes, samples, size)
     (out / "MODEL_CARD.md").write_text(card, encoding="utf-8")
     held_out, alice = reference["held_out"], reference["outside"][0]
     print(f"held out {held_out['bits_per_byte']:.6f}, Alice {alice['bits_per_byte']:.6f} bits/byte")

@@ -1,15 +1,17 @@
-"""Trains the bundled text model `tiny-en` and writes its model folder.
+"""Trains the bundled text model `tiny-en`, or a twin with other layers; writes its model folder.
 
     pip install .[train]
     python tools/train_text.py --data DIR --out FOLDER
 
 DIR holds shakespeare_complete/, kjv/, sotu/, grimm/, moby_dick/, sherlock/ and canterbury_text/.
 The schedule runs by tokens seen and the windows come from a seeded CPU generator, so a run is the
-same up to rounding on every machine. `--resume` continues from the last checkpoint.
+same up to rounding on every machine, and twins of one seed see the same text in the same order.
+`--resume` continues from the last checkpoint.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -39,7 +41,7 @@ DEFAULTS = {
 
 
 def main() -> None:
-    options = parse_arguments(__doc__, DEFAULTS)
+    options = parse_arguments(__doc__, DEFAULTS, SHAPE.layers)
     torch.set_num_threads(options.threads)
     options.work.mkdir(parents=True, exist_ok=True)
     texts = read_texts(options.data, TRAINING)
@@ -50,7 +52,7 @@ def main() -> None:
     styles = [style_id(text.source.style) for text in texts]
     parts = [encode(tokenizer, text.training) for text in texts]
     task = Task(
-        shape=SHAPE,
+        shape=replace(SHAPE, layers=options.layers),
         sampler=WindowSampler(parts, styles, options.plain_share, options.seed, options.device),
         held_out=held_out_windows(tokenizer, texts, options.long_context),
         held_out_units=sum(len(text.held_out) for text in texts),

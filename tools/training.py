@@ -43,8 +43,13 @@ class Task:
     unit: str  # of the text, for bits per unit: byte or base
 
 
-def parse_arguments(description: str | None, defaults: dict[str, Any]) -> argparse.Namespace:
-    """The command line of a training tool; `defaults` name the recipe and the work folder."""
+def parse_arguments(
+    description: str | None, defaults: dict[str, Any], layers: str | None = None
+) -> argparse.Namespace:
+    """The command line of a training tool; `defaults` name the recipe and the work folder.
+
+    With `layers`, the letters of a Shape, other letters can be chosen by --layers.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,11 +79,25 @@ def parse_arguments(description: str | None, defaults: dict[str, Any]) -> argpar
     add("--plain-share", type=float, default=0.1, help="share of windows without first token")
     add("--precision", choices=("bfloat16", "float32"))
     add("--evaluations", type=int, help="held-out measurements")
+    if layers is not None:
+        add(
+            "--layers",
+            type=layer_letters,
+            default=layers,
+            help="a letter each: H Hyena, A attention",
+        )
     parser.set_defaults(**defaults)
     options = parser.parse_args()
     if options.data is None:
         parser.error("name the data folder: --data DIR, or HYENA_CPU_DATA in the environment")
     return options
+
+
+def layer_letters(text: str) -> str:
+    """Checks --layers."""
+    if not text or set(text) - set("HA"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not made of the letters H and A")
+    return text
 
 
 def learning_rate_factor(share: float, step: int, warmup: int, flat: float) -> float:

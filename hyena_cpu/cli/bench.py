@@ -79,7 +79,7 @@ def counts(text: str) -> list[int]:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command."""
-    form = output_format(args, "md")
+    form = output_format(args, FORMATS[0], by_suffix=FORMATS)
     if args.mixer is None and args.width is not None:
         raise UsageError("--width acts with --mixer only: a model has a width of its own")
     if args.recall:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..planner import readable
+from ..tables import csv_text
 from .output import Output, to_json
 
 Row = dict[str, Any]
@@ -80,7 +79,8 @@ class Report:
         elif self._form == "jsonl":
             self._out.write(to_json(self._facts["shared"] | row))
         elif self._form == "csv":
-            self._out.write(_csv(self._facts["shared"] | row, header=len(self._rows) == 1))
+            line = self._facts["shared"] | row
+            self._out.write(_csv(line, header=len(self._rows) == 1))
 
     def finish(self, *, interrupted: bool) -> None:
         """What stands below the rows."""
@@ -113,15 +113,11 @@ def _wide(columns: Sequence[Column]) -> list[Column]:
 
 
 def _csv(row: Row, *, header: bool) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    if header:
-        writer.writerow(row)
-    writer.writerow(
+    cells = [
         " ".join(map(str, v)) if isinstance(v, list) else "NA" if v is None else v
         for v in row.values()
-    )
-    return buffer.getvalue()
+    ]
+    return csv_text([row, cells] if header else [cells])
 
 
 def _sentence(row: Row) -> str:

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
@@ -122,11 +122,16 @@ def add_output_options(parser: Parser, formats: tuple[str, ...]) -> Any:
     return group
 
 
-def output_format(args: argparse.Namespace, default: str) -> str:
-    """The format asked for; --json and another --format exclude each other."""
+def output_format(args: argparse.Namespace, default: str, by_suffix: Collection[str] = ()) -> str:
+    """The format asked for, else what the suffix of -o names of `by_suffix`, else the default.
+
+    --json and another --format exclude each other.
+    """
     if args.json and args.format not in (None, "json"):
         raise UsageError(f"--json and --format {args.format} exclude each other")
-    return "json" if args.json else args.format or default
+    suffix = args.output.suffix[1:].lower() if by_suffix and args.output is not None else ""
+    named = suffix if suffix in by_suffix else default
+    return "json" if args.json else args.format or named
 
 
 def whole(low: int, high: int = LARGEST_COUNT) -> Callable[[str], int]:

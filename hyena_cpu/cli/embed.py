@@ -38,7 +38,7 @@ DESCRIPTION = (
     "cannot be embedded gets a row of NaN (--pool none: no rows), the others are written, and the "
     "exit code is 4."
 )
-FORMATS = ("tsv", "npy", "npz", "parquet")
+FORMATS = ("tsv", "csv", "npy", "npz", "parquet")
 DNA_OPTIONS = ("case", "special", "ambiguous", "rna", "strict", "strand")
 INPUT = ("text", "prompt", "file", "fasta", "strip_newline")
 
@@ -101,7 +101,7 @@ def _form(args: argparse.Namespace) -> str:
         raise UsageError(
             f"--output {args.output}: the suffix names none of {', '.join(FORMATS)}; give --format"
         )
-    if args.pool == "none" and form == "tsv":
+    if args.pool == "none" and form in ("tsv", "csv"):
         raise UsageError(
             "--pool none writes a vector per position: give -o FILE.npy, FILE.npz or FILE.parquet"
         )

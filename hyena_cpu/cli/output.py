@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -63,6 +64,16 @@ class Output:
             return self._temporary.open("xb")
         except OSError as error:
             raise UsageError(f"--output {self._target}: {error.strerror}") from None
+
+
+def to_table(form: str, types: Mapping[str, type], rows: Iterable[Sequence[Any]]) -> str:
+    """A whole table of the form tsv or csv; `types` name its columns, None is a missing value."""
+    from ..tables import Column, Lines
+
+    table = list(rows)
+    columns: dict[str, Column] = {name: [row[i] for row in table] for i, name in enumerate(types)}
+    lines = Lines(form, types)
+    return (lines.head + lines.rows(columns, first=True)).decode()
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

@@ -24,7 +24,7 @@ from .common import (
     whole,
 )
 from .logs import notice
-from .output import Output, to_json
+from .output import Output, to_json, to_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,16 @@ DESCRIPTION = (
     "Splits the tokens of a text into hits, whose bigram occurred earlier and is rare in the "
     "training text, and the others, and prints how likely a model finds either."
 )
-COLUMNS = ("model", "slice", "n_scored", "share", "logprob_mean", "perplexity", "gap_share")
+COLUMNS = {
+    "model": str,
+    "slice": str,
+    "n_scored": int,
+    "share": float,
+    "logprob_mean": float,
+    "perplexity": float,
+    "gap_share": float,
+}
+FORMATS = ("tsv", "csv", "json")
 SCORING = ("against", "counts", "threshold", "window", "stride", "style", "threads", "max_memory")
 
 
@@ -64,7 +73,7 @@ def parser() -> Parser:
     flag_pair(scoring, "--bos", default=False, help="begin token before every window")
     scoring.add_argument("--style", metavar="NAME", help="style token before every window")
     add_model_options(p)
-    add_output_options(p, ("tsv", "json"))
+    add_output_options(p, FORMATS)
     add_log_options(p)
     return p
 
@@ -79,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"recall scores one text, {len(args.files)} were given")
     if args.threshold is not None and args.counts is None:
         raise UsageError("--threshold acts on counts of the training text: give --counts")
-    form = output_format(args, "tsv")
+    form = output_format(args, FORMATS[0], by_suffix=FORMATS)
     names = [args.model] if args.against is None else [args.model, args.against]
     models = [_load(args, name) for name in names]
     ids = _tokens(models, args.files[0])
@@ -94,8 +103,8 @@ def run(args: argparse.Namespace) -> int:
             facts = _facts(args, models, len(ids), counts, threshold)
             out.write(to_json({**facts, **_json(result, found)}, indent=1))
         else:
-            out.write(_table(result))
-    if form == "tsv" and result.slope is not None:
+            out.write(to_table(form, COLUMNS, map(_values, result.lines)))
+    if form != "json" and result.slope is not None:
         notice("distances of the hits fall off with a power of %.3f", result.slope)
     return 0
 
@@ -191,7 +200,7 @@ def _json(result: Report, found: Tally) -> dict[str, Any]:
     return {
         "n_scored": int(found.counts.sum()),
         "longest_window": found.longest,
-        "lines": [_values(line) for line in result.lines],
+        "lines": [dict(zip(COLUMNS, _values(line), strict=True)) for line in result.lines],
         "distances": [
             {"from": low, "to": high, "hits": hits} for low, high, hits in result.distances
         ],
@@ -199,8 +208,8 @@ def _json(result: Report, found: Tally) -> dict[str, Any]:
     }
 
 
-def _values(line: Line) -> dict[str, Any]:
-    values = (
+def _values(line: Line) -> tuple[Any, ...]:
+    return (
         line.model,
         line.slice,
         line.score.n_scored,
@@ -209,15 +218,3 @@ def _values(line: Line) -> dict[str, Any]:
         line.score.perplexity,
         line.gap_share,
     )
-    return dict(zip(COLUMNS, values, strict=True))
-
-
-def _table(result: Report) -> str:
-    rows = [list(_values(line).values()) for line in result.lines]
-    return "".join("\t".join(map(_cell, row)) + "\n" for row in [list(COLUMNS), *rows])
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "NA"
-    return f"{value:.10g}" if isinstance(value, float) else str(value)

@@ -32,12 +32,7 @@ def add_table_options(parser: Parser) -> None:
 
 def table_form(args: argparse.Namespace) -> str:
     """The format of a table: as asked for, else by the name of its file, else tsv."""
-    suffix = "" if args.output is None else args.output.suffix[1:].lower()
-    if suffix == "csv" and args.format is None and not args.json:
-        raise UsageError(
-            f"--output {args.output}: tables have tabs, no commas; name it .tsv or give --format"
-        )
-    return output_format(args, suffix if suffix in FORMS else "tsv")
+    return output_format(args, "tsv", by_suffix=FORMS)
 
 
 def open_table(

@@ -19,11 +19,13 @@ from .common import (
     output_format,
     version,
 )
-from .output import Output, to_json
+from .output import Output, to_json, to_table
 
 if TYPE_CHECKING:
     from ..verify import Check
     from ..weights import Weights
+
+FORMATS = ("tsv", "csv", "json")
 
 
 def parser() -> Parser:
@@ -36,14 +38,14 @@ def parser() -> Parser:
     )
     p.add_argument("folder", nargs="?", metavar="MODEL", help="the same as -m")
     add_model_options(p, dtype=False, memory=False)
-    add_output_options(p, ("tsv", "json"))
+    add_output_options(p, FORMATS)
     add_log_options(p)
     return p
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command."""
-    form = output_format(args, "tsv")
+    form = output_format(args, FORMATS[0], by_suffix=FORMATS)
     with Progress("verifying", enabled=args.progress):
         weights = _weights(args)
         checks, numerics = _checks(weights, args.threads)
@@ -56,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         "checks": [dataclasses.asdict(check) for check in checks],
     }
     with Output(args.output) as out:
-        out.write(to_json(facts, indent=1) if form == "json" else _table(checks))
+        out.write(to_json(facts, indent=1) if form == "json" else _table(form, checks))
     failed = [check.name for check in checks if check.ok is False]
     if failed:
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
@@ -91,10 +93,10 @@ def _checks(weights: Weights, threads: int | None) -> tuple[list[Check], dict[st
     return verify(model, weights), model.numerics
 
 
-def _table(checks: list[Check]) -> str:
-    lines = ["check\tvalue\tbound\tok\tnote"]
+def _table(form: str, checks: list[Check]) -> str:
+    rows = []
     for check in checks:
-        numbers = ("NA" if x is None else f"{x:.3g}" for x in (check.value, check.bound))
+        numbers = (None if x is None else f"{x:.3g}" for x in (check.value, check.bound))
         verdict = {True: "yes", False: "no", None: "skipped"}[check.ok]
-        lines.append("\t".join([check.name, *numbers, verdict, check.note]))
-    return "".join(f"{line}\n" for line in lines)
+        rows.append((check.name, *numbers, verdict, check.note))
+    return to_table(form, dict.fromkeys(("check", "value", "bound", "ok", "note"), str), rows)

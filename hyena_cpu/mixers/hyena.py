@@ -119,7 +119,7 @@ class Hyena:
             pre = None if o == 0 else gates[-o]
             post = gates[0] if o == order - 2 and len(gates) == order - 1 else None
             if not self.causal:
-                z = delayed_convolve(taps.bank, z, ctx, skip, post)
+                delayed_convolve(taps.bank, z, ctx, skip)
             elif ctx.prefix:
                 z = convolve_branches(taps.bank, z, ctx, skip, pre)
             elif states is None:
@@ -162,6 +162,8 @@ class Hyena:
             return [("gates and values", tiles * (self.config.order + 2))]
         before = 4 * self.d_model * (self.config.short_taps - 1) * (rows // _BLOCK)
         arrays = max(1, self.config.order - 1) + (0 if alone else 1)
+        if not self.causal:  # and twice the rows of one sequence, of several at most half of all
+            arrays = 3 if alone else 2
         return [("gates and values", tiles * arrays), ("rows before blocks", before)]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
@@ -235,22 +237,20 @@ def convolve_branches(
     return out
 
 
-def delayed_convolve(
-    bank: FilterBank, z: Floats, ctx: Context, skip: Floats | None, post: Floats | None
-) -> Floats:
-    """The bidirectional form (of HyenaDNA's code): z delayed by floor(L / 2) and convolved on a
-    circle of 2 L; the skip and the gate are not delayed.
+def delayed_convolve(bank: FilterBank, z: Floats, ctx: Context, skip: Floats | None) -> None:
+    """The bidirectional form (of HyenaDNA's code), in place: z delayed by floor(L / 2) and
+    convolved on a circle of 2 L; the skip is not delayed.
 
     With f the linear convolution of length 2 L, the output is f[(t - floor(L / 2)) mod 2 L].
     """
-    out = np.empty_like(z)
     for _, first, last in ctx.segments():
-        rows, length = slice(first, last), last - first
-        padded = np.zeros((len(z), 2 * length, LANES), np.float32)
-        padded[:, :length] = z[:, rows]
+        own, length = z[:, first:last], last - first
+        f = np.zeros((len(z), 2 * length, LANES), np.float32)
+        f[:, :length] = own
         size = kernels.transform_size(2 * length)
-        f = bank.transform_convolve(padded, 0, size, min(length, bank.source.taps), ctx.threads)
-        out[:, rows] = f[:, (np.arange(length) - length // 2) % (2 * length)]
-    if skip is not None:
-        out += skip[:, None] * z
-    return out if post is None else out * post
+        reach = min(length, bank.source.taps)
+        bank.transform_convolve(f, 0, size, reach, ctx.threads, out=f)
+        own *= 0.0 if skip is None else skip[:, None]
+        half = length // 2
+        own[:, half:] += f[:, : length - half]
+        own[:, :half] += f[:, 2 * length - half :]

@@ -1,10 +1,11 @@
-"""Forms made of lines: tsv, jsonl, and json, an array with one object a line."""
+"""Forms made of lines: tsv, csv, jsonl, and json, an array with one object a line."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -24,13 +25,17 @@ class Lines:
         self._form, self._names, self._kinds = form, list(types), list(types.values())
         self._row = "\t".join(_CELLS[kind] for kind in self._kinds) + "\n"
         self._json = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-        self.head = {"tsv": "\t".join(types) + "\n", "json": "["}.get(form, "").encode()
+        heads = {"tsv": "\t".join(types) + "\n", "csv": csv_text([types]), "json": "["}
+        self.head = heads.get(form, "").encode()
 
     def rows(self, columns: dict[str, Column], *, first: bool) -> bytes:
         """The rows; `first`: nothing but the head stands before them."""
         table = [cells(column) for column in columns.values()]
         if self._form == "tsv":
             return self._tsv(table).encode("utf-8", "replace")
+        if self._form == "csv":
+            texts = [[_text(value) for value in column] for column in table]
+            return csv_text(zip(*texts, strict=True)).encode("utf-8", "replace")
         objects = [self._object(row) for row in zip(*table, strict=True)]
         if self._form == "jsonl":
             return b"".join(line + b"\n" for line in objects)
@@ -158,6 +163,21 @@ def write_at(descriptor: int, data: bytes | bytearray | memoryview, at: int) -> 
         view, at = view[written:], at + written
 
 
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows of cells with commas between them, quoted where needed, a line feed after each."""
+    lines = _Written()
+    csv.writer(lines).writerows(rows)
+    # The writer quotes whatever its line end holds: a carriage return too, which ends a line for
+    # some readers. With its own line end left off, files are like those of the other forms.
+    return "".join([line.removesuffix("\r\n") + "\n" for line in lines])
+
+
+class _Written(list[str]):
+    """The rows that a csv writer writes, which it does one by one."""
+
+    write = list.append
+
+
 _CELLS: dict[type, str] = {int: "%d", float: "%.10g", str: "%s"}
 
 
@@ -166,13 +186,16 @@ def _plain(column: list[Any], kind: type) -> bool:
     return None not in column and (kind is not str or all(map(str.isprintable, column)))
 
 
-def _cell(value: Any) -> str:
-    """A cell: NA for nothing, ten digits of a float, a tab or line end as \\t or \\n."""
+def _text(value: Any) -> str:
+    """NA for nothing, ten digits of a float."""
     if value is None:
         return "NA"
-    if isinstance(value, float):
-        return f"{value:.10g}"
-    text = str(value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _cell(value: Any) -> str:
+    """A cell of a tsv: its text, a tab or line end as \\t or \\n."""
+    text = _text(value)
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 

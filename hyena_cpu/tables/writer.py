@@ -20,7 +20,7 @@ from .rows import Columns, Sink, Types, Whole, checked, plain
 
 log = logging.getLogger(__name__)
 
-LINE_FORMS = ("tsv", "json", "jsonl")
+LINE_FORMS = ("tsv", "csv", "json", "jsonl")
 FORMS = (*LINE_FORMS, "parquet", "npz")
 GROWING = (*LINE_FORMS, "npy")  # FILE.part grows, and what is torn at its end is cut off
 
@@ -34,7 +34,8 @@ class TableWriter:
     `FILE.part`, a valid file of its form, and `FILE.part.json` says how to go on.
 
     Args:
-        path: None is standard output (tsv, json, jsonl). A pipe or a device is written directly.
+        path: None is standard output, for forms made of lines. A pipe or a device is written
+            directly.
         form: one of FORMS; or npy, the one column of vectors as a matrix, with the other columns,
             if any, in a table of their own (`NpySink`).
         columns: name -> int, float, str or Vector, in order.
@@ -83,8 +84,8 @@ class TableWriter:
     def write(self, record: Columns, *, last: bool = True, failed: bool = False) -> None:
         """Appends the rows of a record, as columns of equal length; arrays or sequences.
 
-        None and NaN are missing values: NA in tsv, null in json and parquet, NaN (of a text: the
-        empty one) in npz, whose int columns cannot lack a value.
+        None and NaN are missing values: NA in tsv and csv, null in json and parquet, NaN (of a
+        text: the empty one) in npz, whose int columns cannot lack a value.
 
         Args:
             record: name -> values.
