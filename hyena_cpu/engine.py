@@ -16,10 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from . import plan_phases, planner, pooling, state_file
 from .batches import grouped
 from .errors import InputError, ModelError
-from .network import Floats, Ids, Network, log_softmax
+from .network import PROGRESS_ROWS, Floats, Ids, Network, log_softmax
 from .online import ahead_for
 from .online_taps import LONGEST_HORIZON
 from .state import State
+from .step import RecordedStep
 
 
 class Engine(Network):
@@ -222,16 +223,49 @@ class Engine(Network):
         """
         single = isinstance(states, State)
         batch = [states] if isinstance(states, State) else list(states)
-        column = self.check_ids([tokens] if single else tokens)
+        column = self._step_tokens([tokens] if single else tokens)
         if len(batch) != len(column):
             raise InputError(f"step: {len(batch)} states but {len(column)} tokens")
         if len({id(state) for state in batch}) != len(batch):
             raise InputError("step: the same state appears twice; fork it first")
-        x = self._run([self._own(s) for s in batch], [column[b : b + 1] for b in range(len(batch))])
-        logits = self._logits_of(self._normed(x))
+        for state in batch:
+            self._own(state)
+        if self._recorded is None or len(batch) >= PROGRESS_ROWS:
+            x = self._run(batch, [np.array([token], np.int32) for token in column])
+            logits = self._logits_of(self._normed(x))
+        else:
+            logits = self._recorded_step(self._recorded, batch, column)
         for state, row in zip(batch, logits, strict=True):
             state.logits = row.copy()
         return logits[0] if single else logits
+
+    def _recorded_step(
+        self, recorded: RecordedStep, states: list[State], tokens: list[int]
+    ) -> Floats:
+        """What `_run` and the head do, in one call."""
+        for state in states:
+            state.check_room(1)
+        longest = 1 + max(state.position for state in states)
+        self.check_length(longest, len(states), new=1, logits_rows=1, state=True)
+        for state in states:
+            state.torn = True
+        logits = recorded.run(states, tokens, self.threads)
+        for state in states:
+            state.position += 1
+            state.torn = False
+        return logits
+
+    def _step_tokens(self, tokens: Any) -> list[int]:
+        """Checked ids of one token of each sequence."""
+        rows = self._embedding.shape[0]
+        # Plain numbers, as nearly always, are told without the cost of an array.
+        if (
+            isinstance(tokens, list)
+            and tokens
+            and all(type(t) is int and 0 <= t < rows for t in tokens)
+        ):
+            return tokens
+        return self.check_ids(tokens).tolist()
 
     # ---- checks
 

@@ -12,6 +12,7 @@ An order of 2 has the shape of attention: x_0 asks, x_1 and v are what is rememb
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,8 @@ class Hyena:
             raise ModelError("a bidirectional Hyena layer is supported at order 2 only")
         tails = None
         if states is not None:
-            tails = np.array([self._tail_rows(s, norm, ctx.threads) for s in states])
+            project = partial(self.project, norm=norm, threads=ctx.threads)
+            tails = np.array([self.tail(s).known_rows(project) for s in states])
         # x_0 is not stored but made where it is needed, unless states take rows in: there it
         # takes no memory, as outputs go where it was, and a step stays one product.
         late = bool(self.taps) and (states is None or not ctx.keep)
@@ -96,7 +98,7 @@ class Hyena:
         )
         if states is not None and tails is not None and ctx.keep:
             for b, first, last in ctx.segments():
-                self._tail(states[b]).take_in(x[first:last], tails[b])
+                self.tail(states[b]).take_in(x[first:last], tails[b])
         z = self._mix(states, gates, z, ctx)
         if late:
             kernels.add_gated_tiles(*source, *short, z, *out, threads=threads)
@@ -125,18 +127,12 @@ class Hyena:
                 z = append_each([s.convs[o] for s in states], z, ctx, skip, pre, post)
         return z
 
-    def _tail_rows(self, state: ConvState, norm: Norm, threads: int) -> Floats:
-        """[K - 1, C], the projected rows before the next; made again after a rewind."""
-        tail = self._tail(state)
-        if tail.rows is None:
-            channels = self.in_proj.packed.out_features
-            tail.rows = np.zeros((self.config.short_taps - 1, channels), np.float32)
-            before = tail.before
-            if len(before):
-                tail.rows[-len(before) :] = self.in_proj(norm(before, threads), threads)
-        return tail.rows
+    def project(self, x: Floats, norm: Norm, threads: int) -> Floats:
+        """What the short convolution is given for the layer's inputs x [n, D]: [n, C]."""
+        return self.in_proj(norm(x, threads), threads)
 
-    def _tail(self, state: ConvState) -> ConvTail:
+    def tail(self, state: ConvState) -> ConvTail:
+        """The tail of a state. ModelError if it is of another kind of layer."""
         if state.tail is None:
             raise ModelError("hyena: a state of another kind of layer")
         return state.tail
