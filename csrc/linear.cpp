@@ -131,16 +131,19 @@ struct Product {
     float *const copied = scratch, *const sums = scratch + cut.copied();
     const std::int64_t words = weight.words();
     const std::int64_t b_panel = words * kPanel;
+    const bool as_it_is = rows == 1 && weight.numbers() == Numbers::float32;
     for (std::int64_t k = 0; k < words; k += cut.depth) {
       const std::int64_t depth = std::min(cut.depth, words - k);
-      for (std::int64_t r = 0; r < rows; r++) format.copy(x.row(row + r), x.cols, k, depth, copied + r * kCopied);
+      const float* const a = as_it_is ? x.row(row) + k : copied;
+      for (std::int64_t r = 0; r < rows && !as_it_is; r++)
+        format.copy(x.row(row + r), x.cols, k, depth, copied + r * kCopied);
       for (std::int64_t p = 0; p < panels;) {
         const int wide = p + panels_at_once(rows) <= panels ? panels_at_once(rows) : 1;
         const float* b = weight.panel(panel + p) + k * kPanel;
         for (std::int64_t r = 0; r < rows; r += kTileRows) {
           const std::int64_t height = std::min<std::int64_t>(kTileRows, rows - r);
           float* c = sums + r * kSums + p * kPanel;
-          format.call(height, wide)(copied + r * kCopied, b, b_panel, depth, c, k > 0);
+          format.call(height, wide)(a + r * kCopied, b, b_panel, depth, c, k > 0);
           if (k + depth < words) continue;
           for (int i = 0; i < wide; i++) finish(c + i * kPanel, epilogue, y, row + r, height, (panel + p + i) * kPanel);
         }

@@ -37,6 +37,7 @@ class ConvTail:
 
     def __init__(self, taps: int, channels: int, width: int) -> None:
         self.kernel = kernels.ConvTail(taps - 1, channels, width, SURE_REWIND + taps - 1)
+        self.stale = False  # whether `rows` is None
         self._shape = (taps - 1, channels)
         self._width = width
 
@@ -64,18 +65,18 @@ class ConvTail:
 
     def make_rows(self, project: Callable[[Floats], Floats]) -> None:
         """Makes `rows` again where they are None."""
-        if self.kernel.known:
+        if not self.stale:
             return
         rows, before = np.zeros(self._shape, np.float32), self.recent
         before = before[max(0, len(before) - len(rows)) :]
         if len(before):
             rows[-len(before) :] = project(before)
-        self.kernel.rows = rows
+        self.kernel.rows, self.stale = rows, False
 
     def take_in(self, x: Floats, rows: Floats) -> None:
         """Appends the layer's inputs x [n, D]; `rows` is how the convolution's own end now."""
         self.kernel.take_in(x)
-        self.kernel.rows = rows
+        self.kernel.rows, self.stale = rows, False
 
     @property
     def oldest(self) -> int:
@@ -85,6 +86,7 @@ class ConvTail:
     def rewind(self, position: int) -> None:
         """Back to a position from `oldest` on."""
         self.kernel.rewind(position)
+        self.stale = True
 
     @property
     def nbytes(self) -> int:
@@ -110,6 +112,7 @@ class ConvTail:
         if not least <= len(recent) <= most:
             raise parts.refuse(f"has {len(recent)} recent rows at position {position}")
         self.kernel.resume(position, recent)
+        self.stale = rows is None
         if rows is not None:
             self.kernel.rows = rows
 

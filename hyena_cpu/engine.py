@@ -221,32 +221,38 @@ class Engine(Network):
 
         A sequence gets the same bits alone and in any batch, at any place in it.
         """
-        single = isinstance(states, State)
-        batch = [states] if isinstance(states, State) else list(states)
-        column = self._step_tokens([tokens] if single else tokens)
+        if isinstance(states, State):
+            return self._step([states], self._step_tokens([tokens]))[0]
+        batch, column = list(states), self._step_tokens(tokens)
         if len(batch) != len(column):
             raise InputError(f"step: {len(batch)} states but {len(column)} tokens")
         if len({id(state) for state in batch}) != len(batch):
             raise InputError("step: the same state appears twice; fork it first")
-        for state in batch:
+        return self._step(batch, column)
+
+    def _step(self, states: list[State], tokens: list[int]) -> Floats:
+        """Logits [B, V] after one token of each."""
+        for state in states:
             self._own(state)
-        if self._recorded is None or len(batch) >= PROGRESS_ROWS:
-            x = self._run(batch, [np.array([token], np.int32) for token in column])
+        if self._recorded is None or len(states) >= PROGRESS_ROWS:
+            x = self._run(states, [np.array([token], np.int32) for token in tokens])
             logits = self._logits_of(self._normed(x))
         else:
-            logits = self._recorded_step(self._recorded, batch, column)
-        for state, row in zip(batch, logits, strict=True):
+            logits = self._recorded_step(self._recorded, states, tokens)
+        for state, row in zip(states, logits, strict=True):
             state.logits = row.copy()
-        return logits[0] if single else logits
+        return logits
 
     def _recorded_step(
         self, recorded: RecordedStep, states: list[State], tokens: list[int]
     ) -> Floats:
         """What `_run` and the head do, in one call."""
+        longest = 0
         for state in states:
             state.check_room(1)
-        longest = 1 + max(state.position for state in states)
-        self.check_length(longest, len(states), new=1, logits_rows=1, state=True)
+            longest = max(longest, state.position + 1)
+        if self.max_memory is not None or longest > (self.config.max_length or longest):
+            self.check_length(longest, len(states), new=1, logits_rows=1, state=True)
         for state in states:
             state.torn = True
         logits = recorded.run(states, tokens, self.threads)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,8 +157,6 @@ class ConvTail:
     @property
     def capacity(self) -> int: ...
     @property
-    def known(self) -> bool: ...
-    @property
     def inputs(self) -> _F: ...
     def take_in(self, x: _F) -> None: ...
     def rewind(self, position: int) -> None: ...
@@ -205,7 +202,7 @@ class StepPlan:
         self,
         tokens: Sequence[int],
         positions: Sequence[int],
-        states: Sequence[list[Any]],
+        states: Sequence[tuple[list[ConvTail], list[OnlineState], list[tuple[_F, _F, int, int]]]],
         *,
         threads: int = 1,
     ) -> _F: ...

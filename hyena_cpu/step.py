@@ -9,99 +9,80 @@ Shapes: B sequences, V rows of the head.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels
 from .blocks import Block, IdentityMlp, Mlp
-from .conv_state import ConvState
+from .conv_state import ConvTail
 from .kv_cache import KVCache
 from .linear import Linear
 from .mixers.attention import Attention
 from .mixers.hyena import Hyena
 from .norm import Norm
+from .online import OnlineConv
 from .state import State
 
 Floats = NDArray[np.float32]
 
 
-class HyenaLayer:
-    """What a Hyena layer's states are to the step."""
+class Remembered:
+    """What the layers of one state remember, sorted as `StepPlan.run` takes it."""
 
-    def __init__(self, plan: kernels.StepPlan, mixer: Hyena, norm: Norm) -> None:
-        self.mixer, self.norm = mixer, norm
-        plan.hyena(
-            norm.weights,
-            mixer.in_proj.packed,
-            mixer.in_proj.bias,
-            mixer.short_taps,
-            mixer.short_bias,
-            mixer.skips,
-            mixer.out_proj.packed,
-            mixer.out_proj.bias,
-        )
+    def __init__(self, blocks: Sequence[Block], layers: Sequence[Any]) -> None:
+        self.convs: list[OnlineConv] = []
+        self.tails: list[tuple[ConvTail, Hyena, Norm]] = []
+        self.caches: list[tuple[KVCache, Attention]] = []
+        for block, layer in zip(blocks, layers, strict=True):
+            if isinstance(block.mixer, Hyena):
+                self.tails.append((block.mixer.tail(layer), block.mixer, block.norm1))
+                self.convs += layer.convs
+            else:
+                self.caches.append((layer, cast(Attention, block.mixer)))
+        self.kernel_tails = [tail.kernel for tail, *_ in self.tails]
 
-    def parts(self, state: ConvState, threads: int) -> list[Any]:
-        """Its tail and convolutions, ready for one row."""
-        tail = self.mixer.tail(state)
-        if not tail.kernel.known:
-            tail.make_rows(lambda x: self.mixer.project(x, self.norm, threads))
-        return [tail.kernel, *[conv.make_room(threads) for conv in state.convs]]
+    def ready(self, threads: int) -> tuple[list[Any], list[Any], list[Any]]:
+        """Tails, convolutions and caches with room for one row."""
+        for tail, mixer, norm in self.tails:
+            if tail.stale:
+                tail.make_rows(partial(mixer.project, norm=norm, threads=threads))
+        convs = [conv.make_room(threads) for conv in self.convs]
+        return self.kernel_tails, convs, [_cache(*one) for one in self.caches]
 
-    def took_in(self, state: ConvState) -> None:
-        """The parts have taken the row in themselves."""
+    def took_in(self) -> None:
+        """A row is in: of a cache, one slot more is in use; the others know."""
+        for cache, _ in self.caches:
+            cache.length += 1
+            cache.trim()
 
 
-class AttentionLayer:
-    """What an attention layer's states are to the step."""
-
-    def __init__(self, plan: kernels.StepPlan, mixer: Attention, norm: Norm) -> None:
-        self.mixer = mixer
-        rotary = mixer.config.rotary
-        plan.attention(
-            norm.weights,
-            mixer.qkv.packed,
-            mixer.qkv.bias,
-            mixer.config.heads,
-            None if rotary is None else (rotary.base, rotary.dims or mixer.head_width),
-            mixer.sliding,
-            mixer.out_proj.packed,
-            mixer.out_proj.bias,
-        )
-
-    def parts(self, cache: KVCache, threads: int) -> list[Any]:  # noqa: ARG002
-        """The cache, with room for one row."""
-        cache.make_room(1)
-        return [cache.keys, cache.values, cache.length, self.mixer.first_slot(cache)]
-
-    def took_in(self, cache: KVCache) -> None:
-        """One slot more is in use."""
-        cache.length += 1
-        cache.trim()
+def _cache(cache: KVCache, mixer: Attention) -> tuple[Floats, Floats, int, int]:
+    cache.make_room(1)
+    return cache.keys, cache.values, cache.length, mixer.first_slot(cache)
 
 
 class RecordedStep:
     """One token of each of several sequences through a whole model."""
 
-    def __init__(self, plan: kernels.StepPlan, layers: list[HyenaLayer | AttentionLayer]) -> None:
-        self._plan, self._layers = plan, layers
+    def __init__(self, plan: kernels.StepPlan, blocks: list[Block]) -> None:
+        self._plan, self._blocks = plan, blocks
 
     def run(self, states: Sequence[State], tokens: list[int], threads: int) -> Floats:
         """Logits [B, V] after tokens that each state's layers take in."""
-        parts: list[list[Any]] = []
-        for state in states:
-            own: list[Any] = []
-            for layer, remembered in zip(self._layers, state.layers, strict=True):
-                own += layer.parts(remembered, threads)  # type: ignore[arg-type]
-            parts.append(own)
+        parts = [self._remembered(state).ready(threads) for state in states]
         positions = [state.position for state in states]
         logits = self._plan.run(tokens, positions, parts, threads=threads)
         for state in states:
-            for layer, remembered in zip(self._layers, state.layers, strict=True):
-                layer.took_in(remembered)  # type: ignore[arg-type]
+            state.for_step.took_in()
         return logits
+
+    def _remembered(self, state: State) -> Remembered:
+        if state.for_step is None:
+            state.for_step = Remembered(self._blocks, state.layers)
+        return cast(Remembered, state.for_step)
 
 
 # Multiply-adds that pay for one more thread: some 20 us of work.
@@ -118,17 +99,43 @@ def record(
 ) -> RecordedStep | None:
     """The step of these layers; None if one of them is of a kind that cannot be recorded."""
     plan = kernels.StepPlan(embedding, positions, worth)
-    layers: list[HyenaLayer | AttentionLayer] = []
     for block in blocks:
         if isinstance(block.mixer, Hyena) and block.mixer.causal:
-            layers.append(HyenaLayer(plan, block.mixer, block.norm1))
+            _record_hyena(plan, block.mixer, block.norm1)
         elif isinstance(block.mixer, Attention):
-            layers.append(AttentionLayer(plan, block.mixer, block.norm1))
+            _record_attention(plan, block.mixer, block.norm1)
         else:
             return None
         _record_mlp(plan, block.mlp)
     plan.head(norm.weights, head.packed, head.bias)
-    return RecordedStep(plan, layers)
+    return RecordedStep(plan, blocks)
+
+
+def _record_hyena(plan: kernels.StepPlan, mixer: Hyena, norm: Norm) -> None:
+    plan.hyena(
+        norm.weights,
+        mixer.in_proj.packed,
+        mixer.in_proj.bias,
+        mixer.short_taps,
+        mixer.short_bias,
+        mixer.skips,
+        mixer.out_proj.packed,
+        mixer.out_proj.bias,
+    )
+
+
+def _record_attention(plan: kernels.StepPlan, mixer: Attention, norm: Norm) -> None:
+    rotary = mixer.config.rotary
+    plan.attention(
+        norm.weights,
+        mixer.qkv.packed,
+        mixer.qkv.bias,
+        mixer.config.heads,
+        None if rotary is None else (rotary.base, rotary.dims or mixer.head_width),
+        mixer.sliding,
+        mixer.out_proj.packed,
+        mixer.out_proj.bias,
+    )
 
 
 def _record_mlp(plan: kernels.StepPlan, mlp: Mlp | IdentityMlp | None) -> None:

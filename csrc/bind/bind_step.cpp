@@ -10,30 +10,10 @@ using namespace hyena;
 
 namespace {
 
-/// What the layers of one sequence remember, read in the order of the plan.
-class Parts {
- public:
-  Parts(const std::string& op, const py::list& parts) : op_(op), parts_(parts) {}
-
-  template <class T>
-  T& next() {
-    T* const found = object().cast<T*>();
-    if (found == nullptr) reject(op_, "a part of a state is None");
-    return *found;
-  }
-  py::object object() {
-    if (at_ == parts_.size()) reject(op_, "a state has too few parts");
-    return parts_[at_++];
-  }
-  void finish() const {
-    if (at_ != parts_.size()) reject(op_, "a state has too many parts");
-  }
-
- private:
-  const std::string& op_;
-  const py::list& parts_;
-  std::size_t at_ = 0;
-};
+/// What one sequence remembers: a ConvTail of every Hyena layer; an OnlineState of every convolution; and of
+/// every attention layer the cache, the slot to write and the first one that may be seen.
+using CacheParts = std::tuple<FloatArray, FloatArray, std::int64_t, std::int64_t>;
+using Parts = std::tuple<std::vector<ConvTail*>, std::vector<OnlineState*>, std::vector<CacheParts>>;
 
 /// A plan and what it refers to.
 class RecordedPlan {
@@ -110,7 +90,7 @@ class RecordedPlan {
   }
 
   FloatArray run(const std::vector<std::int64_t>& tokens, const std::vector<std::int64_t>& positions,
-                 const std::vector<py::list>& states, int threads) const {
+                 const std::vector<Parts>& states, int threads) const {
     const std::string op = "StepPlan.run";
     if (!ready_) reject(op, "the plan has no head yet");
     const StepBatch batch = checked(op, tokens, positions, states);
@@ -145,7 +125,7 @@ class RecordedPlan {
   }
 
   StepBatch checked(const std::string& op, const std::vector<std::int64_t>& tokens,
-                    const std::vector<std::int64_t>& positions, const std::vector<py::list>& states) const {
+                    const std::vector<std::int64_t>& positions, const std::vector<Parts>& states) const {
     const std::size_t B = tokens.size();
     if (B == 0 || positions.size() != B || states.size() != B)
       reject(op, std::to_string(B) + " tokens, " + std::to_string(positions.size()) + " positions, " +
@@ -155,49 +135,57 @@ class RecordedPlan {
     for (std::size_t b = 0; b < B; b++) {
       require_row(op, "token", tokens[b], plan_.embedding.rows);
       if (plan_.positions.data != nullptr) require_row(op, "position", positions[b], plan_.positions.rows);
-      Parts parts(op, states[b]);
-      for (const StepOp& one : plan_.ops) {
-        if (const auto* hyena = std::get_if<HyenaOp>(&one)) read_convolutions(*hyena, parts, b, batch);
-        if (const auto* keys = std::get_if<KeysOp>(&one)) read_cache(*keys, parts, b, batch);
-      }
-      parts.finish();
+      const auto& [tails, convs, caches] = states[b];
+      if (tails.size() != plan_.tails || convs.size() != plan_.convs || caches.size() != plan_.caches)
+        reject(op, "state " + std::to_string(b) + " has other parts than the plan");
+      for (std::size_t i = 0; i < tails.size(); i++) batch.tails[i * B + b] = tails[i];
+      for (std::size_t i = 0; i < convs.size(); i++) batch.convs[i * B + b] = convs[i];
+      for (std::size_t i = 0; i < caches.size(); i++) batch.caches[i * B + b] = slot_of(op, caches[i]);
+    }
+    for (const StepOp& one : plan_.ops) {
+      if (const auto* hyena = std::get_if<HyenaOp>(&one)) require_hyena(op, *hyena, batch);
+      if (const auto* keys = std::get_if<KeysOp>(&one)) require_cache(op, *keys, batch);
     }
     require_distinct(op, batch.tails);
     require_distinct(op, batch.convs);
-    std::vector<const float*> caches;
-    for (const CacheSlot& one : batch.caches) caches.push_back(one.cache.keys);
-    require_distinct(op, std::move(caches));
+    std::vector<const float*> keys;
+    for (const CacheSlot& one : batch.caches) keys.push_back(one.cache.keys);
+    require_distinct(op, std::move(keys));
     return batch;
   }
 
-  void read_convolutions(const HyenaOp& hyena, Parts& parts, std::size_t b, StepBatch& batch) const {
-    const std::string op = "StepPlan.run";
-    const auto B = static_cast<std::size_t>(batch.size());
-    ConvTail& tail = parts.next<ConvTail>();
-    if (!tail.known()) reject(op, "the rows of a tail are not known");
-    if (tail.rows().rows != hyena.taps.rows - 1 || tail.rows().cols != hyena.taps.cols ||
-        tail.inputs().cols != plan_.width())
-      reject(op, "a tail belongs to another layer");
-    batch.tails[hyena.tail * B + b] = &tail;
-    for (std::size_t o = 0; o < hyena.skips.size(); o++) {
-      OnlineState& conv = parts.next<OnlineState>();
-      if (conv.filter().groups() != tile_groups(plan_.width())) reject(op, "a convolution belongs to another layer");
-      if (conv.room() < 1) reject(op, "a convolution has no room");
-      batch.convs[(hyena.conv + o) * B + b] = &conv;
-    }
-  }
-
-  void read_cache(const KeysOp& keys, Parts& parts, std::size_t b, StepBatch& batch) const {
-    const std::string op = "StepPlan.run";
-    FloatArray k = parts.object().cast<FloatArray>(), v = parts.object().cast<FloatArray>();
-    const auto slot = parts.object().cast<std::int64_t>(), start = parts.object().cast<std::int64_t>();
-    const CacheOf<const float> cache = cache_of(op, k, v);
-    if (cache.heads != keys.heads || cache.width != keys.width) reject(op, "a cache belongs to another layer");
+  static CacheSlot slot_of(const std::string& op, const CacheParts& parts) {
+    auto [keys, values, slot, start] = parts;
+    const CacheOf<const float> cache = cache_of(op, keys, values);
     if (slot < 0 || slot >= cache.slots || start < 0 || start > slot)
       reject(op, "slot " + std::to_string(slot) + ", start " + std::to_string(start) + " do not fit a cache of " +
                      std::to_string(cache.slots));
-    batch.caches[keys.cache * static_cast<std::size_t>(batch.size()) + b] = {
-        {k.mutable_data(), v.mutable_data(), cache.heads, cache.slots, cache.width}, slot, start};
+    return {{keys.mutable_data(), values.mutable_data(), cache.heads, cache.slots, cache.width}, slot, start};
+  }
+
+  void require_hyena(const std::string& op, const HyenaOp& hyena, const StepBatch& batch) const {
+    const std::size_t B = batch.tokens.size();
+    for (std::size_t b = 0; b < B; b++) {
+      const ConvTail* const tail = batch.tails[hyena.tail * B + b];
+      if (tail == nullptr || tail->rows().cols != hyena.taps.cols || tail->inputs().cols != plan_.width())
+        reject(op, "a tail belongs to another layer");
+      if (tail->rows().rows != hyena.taps.rows - 1) reject(op, "a tail is of other taps");
+      if (!tail->known()) reject(op, "the rows of a tail are not known");
+      for (std::size_t o = 0; o < hyena.skips.size(); o++) {
+        const OnlineState* const conv = batch.convs[(hyena.conv + o) * B + b];
+        if (conv == nullptr || conv->filter().groups() != tile_groups(plan_.width()))
+          reject(op, "a convolution belongs to another layer");
+        if (conv->room() < 1) reject(op, "a convolution has no room");
+      }
+    }
+  }
+
+  static void require_cache(const std::string& op, const KeysOp& keys, const StepBatch& batch) {
+    const std::size_t B = batch.tokens.size();
+    for (std::size_t b = 0; b < B; b++) {
+      const CacheOf<float>& cache = batch.caches[keys.cache * B + b].cache;
+      if (cache.heads != keys.heads || cache.width != keys.width) reject(op, "a cache belongs to another layer");
+    }
   }
 
   static void require_row(const std::string& op, const char* name, std::int64_t row, std::int64_t rows) {
@@ -235,11 +223,11 @@ void bind_step(py::module_& m) {
            py::arg("out_bias").noconvert(),
            "x += a Hyena operator of norm(x), of order 1 + len(skips): NormWeights; the projection to (order + 1) D;\n"
            "taps float32 [K, (order + 1) D] and a bias of the short convolution; skips float32 [G, 16] or None of\n"
-           "every long one; the projection back. Its parts of a state: a ConvTail, then an OnlineState for each skip.")
+           "every long one; the projection back. Of a state: a ConvTail, and an OnlineState for each skip.")
       .def("attention", &RecordedPlan::attention, norm, py::arg("qkv"), py::arg("qkv_bias").noconvert(),
            py::arg("heads"), py::arg("rotary"), py::arg("window"), packed, py::arg("out_bias").noconvert(),
-           "x += causal attention of norm(x): rotary (base, dims) or None; window 0 for none. Its parts of a state:\n"
-           "keys and values as for kv_append, the slot to write, the first slot that may be seen.")
+           "x += causal attention of norm(x): rotary (base, dims) or None; window 0 for none. Of a state: keys and\n"
+           "values as for kv_append, the slot to write, the first slot that may be seen.")
       .def("mlp", &RecordedPlan::mlp, norm, py::arg("up"), py::arg("up_bias").noconvert(), py::arg("kind"),
            py::arg("down"), py::arg("down_bias").noconvert(), "As add_mlp.")
       .def("identity", &RecordedPlan::identity, norm, "x += norm(x).")
@@ -254,7 +242,7 @@ the kernels one by one: they depend neither on threads nor on the other sequence
 
 Args:
     tokens, positions: of each sequence.
-    states: the parts of each, those of its layers one after another; all different.
+    states: of each its (tails, convolutions, caches), three lists in the order of the layers; all different.
     threads: at most this many threads work, fewer where the work is too little.
 
 Raises:

@@ -60,7 +60,6 @@ void bind_tail(py::module_& m) {
       .def_property_readonly("oldest", &ConvTail::oldest, "The earliest position that rewind() can go back to.")
       .def_property_readonly("nbytes", &ConvTail::nbytes)
       .def_property_readonly("capacity", &ConvTail::capacity, "Most rows of `inputs`.")
-      .def_property_readonly("known", &ConvTail::known, "Whether `rows` is there.")
       .def_property("rows", &rows_py, &set_rows_py,
                     "A copy of the last inputs [K - 1, C], or None: after take_in and rewind they have to be set.")
       .def_property_readonly(
