@@ -1,8 +1,10 @@
 #include "attention.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "aligned.hpp"
 #include "parallel.hpp"
@@ -37,6 +39,8 @@ inline vf weight_of(vf x) {
   return x < splat(-87.0f) ? vf{} : y;
 }
 
+std::int64_t whole_lanes(std::int64_t width) { return (width + kLanes - 1) / kLanes * kLanes; }
+
 /// One worker's memory.
 struct Scratch {
   float* q;             // [strips][hd][rows of the strip], scaled
@@ -44,6 +48,24 @@ struct Scratch {
   float* values;        // [kBlock][width], used only where hd is no multiple of kLanes
   float* scores;        // [kTileRows][kBlock]
   float *peak, *total;  // [kQueries] running maximum and sum of weights
+
+  static std::array<std::int64_t, 6> sizes(std::int64_t hd) {
+    const std::int64_t width = whole_lanes(hd);
+    return {kQueries * ((hd + 15) / 16 * 16),
+            kQueries * width,
+            width == hd ? 0 : kBlock * width,
+            kTileRows * kBlock,
+            kQueries,
+            kQueries};
+  }
+  /// In attend_scratch(hd) floats.
+  Scratch(std::int64_t hd, float* memory) {
+    float** const parts[] = {&q, &sum, &values, &scores, &peak, &total};
+    for (std::size_t i = 0; i < 6; i++) {
+      *parts[i] = memory;
+      memory += sizes(hd)[i];
+    }
+  }
 };
 
 struct Head {
@@ -204,28 +226,31 @@ void kv_append(CacheOf<float> cache, ConstRows k, ConstRows v, std::int64_t at) 
     }
 }
 
+std::int64_t attend_scratch(std::int64_t width) {
+  const auto sizes = Scratch::sizes(width);
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
+
+void attend_head(ConstRows q, CacheOf<const float> cache, Span span, std::int64_t h, Rows y, float* memory) noexcept {
+  const std::int64_t hd = cache.width;
+  const Head head{cache.head_keys(h), cache.head_values(h), hd, whole_lanes(hd)};
+  piece(head, span, q, h * hd, 0, q.rows, y, Scratch(hd, memory));
+}
+
 void attend(ConstRows q, CacheOf<const float> cache, Span span, Rows y, int threads) {
   if (q.rows == 0) return;
-  const std::int64_t hd = cache.width, width = (hd + kLanes - 1) / kLanes * kLanes;
+  const std::int64_t hd = cache.width, width = whole_lanes(hd);
   const std::int64_t blocks = (q.rows + kQueries - 1) / kQueries;
   // Short work is cut into fewer pieces, each of several heads.
   const std::int64_t seen = span.end(q.rows - 1) - span.low(q.rows - 1);
   const std::int64_t work = 2 * hd * seen * std::min(q.rows, kQueries);
   const std::int64_t heads = std::min(cache.heads, (kWorth + work - 1) / work);
   const std::int64_t head_pieces = (cache.heads + heads - 1) / heads;
-
-  const std::int64_t rounded = (hd + 15) / 16 * 16;
-  const std::int64_t sizes[] = {kQueries * rounded, kQueries * width, width == hd ? 0 : kBlock * width,
-                                kTileRows * kBlock, kQueries,         kQueries};
-  std::int64_t share = 0;
-  for (const std::int64_t size : sizes) share += size;
-  const std::int64_t pieces = blocks * head_pieces;
+  const std::int64_t pieces = blocks * head_pieces, share = attend_scratch(hd);
   const auto memory = aligned_array<float>(workers(pieces, threads) * share);
 
   parallel_for(pieces, threads, [&](std::int64_t index, int worker) {
-    float* p[6] = {memory.get() + worker * share};
-    for (int i = 1; i < 6; i++) p[i] = p[i - 1] + sizes[i - 1];
-    const Scratch scratch{p[0], p[1], p[2], p[3], p[4], p[5]};
+    const Scratch scratch(hd, memory.get() + worker * share);
     // The last queries see most and go first, so that the threads end together.
     const std::int64_t begin = (blocks - 1 - index / head_pieces) * kQueries;
     const std::int64_t count = std::min(kQueries, q.rows - begin);

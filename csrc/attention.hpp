@@ -39,4 +39,8 @@ struct Span {
 /// work.
 void attend(ConstRows q, CacheOf<const float> cache, Span span, Rows y, int threads);
 
+/// Head h of one query alone, on the calling thread; memory of attend_scratch(hd) floats, 64-byte aligned.
+void attend_head(ConstRows q, CacheOf<const float> cache, Span span, std::int64_t h, Rows y, float* memory) noexcept;
+std::int64_t attend_scratch(std::int64_t width);
+
 }  // namespace hyena

@@ -13,6 +13,7 @@ constexpr std::int64_t kRows = 132;   // rows of x worked at once at most; a mul
 constexpr std::int64_t kGroup = 8;    // panels that share one copy of those rows: copying costs a few percent
 constexpr std::int64_t kDepth = 256;  // of a block of K, in words: it makes a panel 32 KiB on AVX-512, 16 on AVX2
 constexpr int kCopied = kDepth + 16;  // distance of copied rows; a power of two would fall on few cache sets
+constexpr std::int64_t kDepthOfOne = 1 << 14;  // one row uses every weight once, so a panel is read from end to end
 constexpr std::int64_t kSums = kGroup * kPanel + 16;  // distance of rows of sums
 constexpr std::int64_t kWorth = 1 << 19;              // multiply-adds that pay for waking a thread (20-25 us)
 
@@ -22,6 +23,9 @@ std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return (n + size - 1
 struct Cut {
   std::int64_t rows, row_blocks, panels, panel_blocks, depth;
   std::int64_t pieces() const { return row_blocks * panel_blocks; }
+  /// Floats of the copied rows, and of all that a piece works in.
+  std::int64_t copied() const { return rows == 1 ? blocks_of(depth, 16) * 16 : rows * kCopied; }
+  std::int64_t memory() const { return copied() + rows * kSums; }
 
   Cut(std::int64_t T, const PackedLinear& w) {
     row_blocks = blocks_of(T, kRows);
@@ -30,7 +34,7 @@ struct Cut {
     const std::int64_t worth = blocks_of(kWorth, rows * w.in_features() * kPanel);
     panels = blocks_of(worth, kGroup) * kGroup;
     panel_blocks = blocks_of(w.panels(), panels);
-    depth = blocks_of(w.words(), blocks_of(w.words(), kDepth));
+    depth = blocks_of(w.words(), blocks_of(w.words(), rows == 1 ? kDepthOfOne : kDepth));
   }
 };
 
@@ -122,21 +126,24 @@ struct Product {
   FinishCall finish;
   const Format& format;
 
-  /// One block of rows times up to kGroup panels. copied [rows][kCopied] and sums [rows][kSums].
-  void group(std::int64_t row, std::int64_t rows, std::int64_t panel, std::int64_t panels, float* copied,
-             float* sums) const {
+  /// One block of rows times up to kGroup panels; scratch has copied [rows][kCopied] and sums [rows][kSums].
+  void group(std::int64_t row, std::int64_t rows, std::int64_t panel, std::int64_t panels, float* scratch) const {
+    float *const copied = scratch, *const sums = scratch + cut.copied();
     const std::int64_t words = weight.words();
     const std::int64_t b_panel = words * kPanel;
+    const bool as_it_is = rows == 1 && weight.numbers() == Numbers::float32;
     for (std::int64_t k = 0; k < words; k += cut.depth) {
       const std::int64_t depth = std::min(cut.depth, words - k);
-      for (std::int64_t r = 0; r < rows; r++) format.copy(x.row(row + r), x.cols, k, depth, copied + r * kCopied);
+      const float* const a = as_it_is ? x.row(row) + k : copied;
+      for (std::int64_t r = 0; r < rows && !as_it_is; r++)
+        format.copy(x.row(row + r), x.cols, k, depth, copied + r * kCopied);
       for (std::int64_t p = 0; p < panels;) {
         const int wide = p + panels_at_once(rows) <= panels ? panels_at_once(rows) : 1;
         const float* b = weight.panel(panel + p) + k * kPanel;
         for (std::int64_t r = 0; r < rows; r += kTileRows) {
           const std::int64_t height = std::min<std::int64_t>(kTileRows, rows - r);
           float* c = sums + r * kSums + p * kPanel;
-          format.call(height, wide)(copied + r * kCopied, b, b_panel, depth, c, k > 0);
+          format.call(height, wide)(a + r * kCopied, b, b_panel, depth, c, k > 0);
           if (k + depth < words) continue;
           for (int i = 0; i < wide; i++) finish(c + i * kPanel, epilogue, y, row + r, height, (panel + p + i) * kPanel);
         }
@@ -145,13 +152,15 @@ struct Product {
     }
   }
 
+  /// Panels [begin, end) for the block of rows with this number.
+  void block(std::int64_t index, std::int64_t begin, std::int64_t end, float* scratch) const {
+    const std::int64_t row = index * cut.rows, rows = std::min(cut.rows, x.rows - row);
+    for (std::int64_t p = begin; p < end; p += kGroup) group(row, rows, p, std::min(kGroup, end - p), scratch);
+  }
+
   void piece(std::int64_t index, float* scratch) const {
-    const std::int64_t row = index % cut.row_blocks * cut.rows;
-    const std::int64_t rows = std::min(cut.rows, x.rows - row);
     const std::int64_t begin = index / cut.row_blocks * cut.panels;
-    const std::int64_t end = std::min(begin + cut.panels, weight.panels());
-    for (std::int64_t p = begin; p < end; p += kGroup)
-      group(row, rows, p, std::min(kGroup, end - p), scratch, scratch + cut.rows * kCopied);
+    block(index % cut.row_blocks, begin, std::min(begin + cut.panels, weight.panels()), scratch);
   }
 };
 
@@ -188,7 +197,7 @@ void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, R
   if (x.rows == 0) return;
   const Cut cut(x.rows, weight);
   const Product product{x, weight, epilogue, y, cut, finish_call(epilogue.activation), format_of(weight)};
-  const std::int64_t share = cut.rows * (kCopied + kSums);
+  const std::int64_t share = cut.memory();
   const auto scratch = aligned_array<float>(workers(cut.pieces(), threads) * share);
   parallel_for(cut.pieces(), threads,
                [&](std::int64_t piece, int worker) { product.piece(piece, scratch.get() + worker * share); });
@@ -201,6 +210,14 @@ void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, R
   for (std::int64_t piece = 0; piece < cut.pieces(); piece++) product.piece(piece, scratch);
 }
 
-std::int64_t linear_scratch() { return kRows * (kCopied + kSums); }
+void linear_panels(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, std::int64_t begin,
+                   std::int64_t end, float* scratch) noexcept {
+  if (x.rows == 0) return;
+  const Cut cut(x.rows, weight);
+  const Product product{x, weight, epilogue, y, cut, finish_call(epilogue.activation), format_of(weight)};
+  for (std::int64_t index = 0; index < cut.row_blocks; index++) product.block(index, begin, end, scratch);
+}
+
+std::int64_t linear_scratch() { return std::max(kRows * kCopied, kDepthOfOne) + kRows * kSums; }
 
 }  // namespace hyena

@@ -52,6 +52,9 @@ void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, R
 /// The same on the calling thread, for use inside a piece of larger work, with memory from outside:
 /// linear_scratch() floats, 64-byte aligned, are enough for any product.
 void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, float* scratch) noexcept;
+/// And of it the outputs of panels [begin, end) alone.
+void linear_panels(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, std::int64_t begin,
+                   std::int64_t end, float* scratch) noexcept;
 std::int64_t linear_scratch();
 
 }  // namespace hyena

@@ -117,19 +117,25 @@ void filter_product(const ShortConv& job, std::int64_t g, std::int64_t begin, st
   }
 }
 
+/// Rows [begin, end) of group g of every part.
+void filter_group(const ShortConv& job, std::int64_t g, std::int64_t begin, std::int64_t end) {
+  const std::int64_t G = tile_groups(job.x.cols / job.parts);
+  const std::int64_t alone = job.product.data == nullptr ? job.parts : job.parts - 2;
+  for (std::int64_t p = 0; p < alone; p++) filter(job, p, g, begin, end, job.out.group(p * G + g));
+  if (alone < job.parts) filter_product(job, g, begin, end, job.product.group(g));
+}
+
 }  // namespace
 
 void short_conv(const ShortConv& job, int threads) {
   const std::int64_t G = tile_groups(job.x.cols / job.parts), T = job.x.rows;
-  const std::int64_t alone = job.product.data == nullptr ? job.parts : job.parts - 2;
   const std::int64_t work = T * job.x.cols * job.taps.rows;
   parallel_for((T + kRows - 1) / kRows, worth(work, threads), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, T);
-    for (std::int64_t p = 0; p < alone; p++)
-      for (std::int64_t g = 0; g < G; g++) filter(job, p, g, begin, end, job.out.group(p * G + g));
-    if (alone == job.parts) return;
-    for (std::int64_t g = 0; g < G; g++) filter_product(job, g, begin, end, job.product.group(g));
+    for (std::int64_t g = 0; g < G; g++) filter_group(job, g, begin, end);
   });
 }
+
+void short_conv_group(const ShortConv& job, std::int64_t g) noexcept { filter_group(job, g, 0, job.x.rows); }
 
 }  // namespace hyena

@@ -21,4 +21,7 @@ struct ShortConv {
 
 void short_conv(const ShortConv& job, int threads);
 
+/// Group g of every part alone, on the calling thread.
+void short_conv_group(const ShortConv& job, std::int64_t g) noexcept;
+
 }  // namespace hyena

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "aligned.hpp"
-#include "norm.hpp"
 #include "parallel.hpp"
 
 namespace hyena {
@@ -20,13 +19,6 @@ RowsOf<Float> cut(RowsOf<Float> x, std::int64_t begin, std::int64_t end) {
 /// power of two.
 Rows scratch_rows(float* data, std::int64_t rows, std::int64_t cols) { return {data, rows, cols, cols + 16}; }
 std::int64_t scratch_size(std::int64_t rows, std::int64_t cols) { return rows * (cols + 16); }
-
-void normalize(ConstRows x, const Norm& norm, Rows y) {
-  if (norm.rms)
-    rms_norm(x, norm.weight, norm.eps, y, 1);
-  else
-    layer_norm(x, norm.weight, norm.bias, norm.eps, y, 1);
-}
 
 /// A copy where there is no norm.
 void normalize(ConstRows x, const Norm* norm, Rows y) {
@@ -239,16 +231,13 @@ void add_gated_tiles(Rows x, const Norm* norm, const Dense& in, const ShortConv&
 void add_mlp(Rows x, const Norm& norm, const Dense& up, Wide act, const Dense& down, int threads) {
   const std::int64_t D = x.cols, W = up.weight->out_features(), F = down.weight->in_features();
   const std::int64_t most = std::min(x.rows, kBlock);
-  const Activation inner = act == Wide::gelu_tanh  ? Activation::gelu_tanh
-                           : act == Wide::gelu_erf ? Activation::gelu_erf
-                                                   : Activation::none;
   for_blocks(x.rows, scratch_size(most, D) + scratch_size(most, W) + scratch_size(most, F), threads,
              [&](std::int64_t begin, std::int64_t end, float* memory, const Products& product) {
                const std::int64_t n = end - begin;
                const Rows rows = cut(x, begin, end), h = scratch_rows(memory, n, D);
                Rows u = scratch_rows(memory + scratch_size(most, D), n, W);
                normalize(read_only(rows), norm, h);
-               product(read_only(h), up, epilogue(up, inner), u);
+               product(read_only(h), up, epilogue(up, inner_activation(act)), u);
                if (act == Wide::swiglu) {
                  const Rows gated = scratch_rows(memory + scratch_size(most, D) + scratch_size(most, W), n, F);
                  gate(Gate::swiglu, read_only(u), gated, 1);

@@ -7,16 +7,10 @@
 #pragma once
 
 #include "linear.hpp"
+#include "norm.hpp"
 #include "shortconv.hpp"
 
 namespace hyena {
-
-struct Norm {
-  bool rms;             // RMSNorm, else LayerNorm
-  const float* weight;  // [D]
-  const float* bias;    // [D] or null
-  float eps;
-};
 
 struct Dense {
   const PackedLinear* weight;
@@ -24,6 +18,13 @@ struct Dense {
 };
 
 enum class Wide { gelu_tanh, gelu_erf, swiglu };
+
+/// What a product is followed by; the gate of swiglu needs both of its halves.
+constexpr Activation inner_activation(Wide act) {
+  return act == Wide::gelu_tanh  ? Activation::gelu_tanh
+         : act == Wide::gelu_erf ? Activation::gelu_erf
+                                 : Activation::none;
+}
 
 /// Sequences end to end: sequence b has rows offsets[b] .. offsets[b + 1].
 struct Sequences {

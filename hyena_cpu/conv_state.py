@@ -5,11 +5,14 @@ Shapes: K short taps, C projected channels, D width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import kernels
 from .online import OnlineConv
 from .online_taps import SURE_REWIND
 from .parts import Parts
@@ -19,74 +22,85 @@ Floats = NDArray[np.float32]
 
 def tail_bytes(taps: int, channels: int, width: int) -> int:
     """Bytes of a ConvTail."""
-    return 4 * ((taps - 1) * channels + 2 * (SURE_REWIND + taps - 1) * width)
+    return kernels.conv_tail_bytes(taps - 1, channels, width, SURE_REWIND + taps - 1)
+
+
+def rows_before(x: Floats, shape: tuple[int, int], project: Callable[[Floats], Floats]) -> Floats:
+    """[K - 1, C], what `project` makes of the last rows of x [n, D], zeros before the first."""
+    rows, last = np.zeros(shape, np.float32), x[max(0, len(x) - shape[0]) :]
+    if len(last):
+        rows[-len(last) :] = project(last)
+    return rows
 
 
 class ConvTail:
     """What a short convolution of K taps remembers.
 
     rows: float32 [K - 1, C], its last inputs (projected rows), zeros before the first. After a
-    rewind None, until the layer has made them again of `recent`, from which they came.
+    rewind None, until the layer has made them again of `before`, from which they came.
     recent: float32 [m, D], what the layer itself was given last: at least SURE_REWIND + K - 1 rows
     if there were so many.
+    kernel: where both are, for the decode step.
     """
 
     def __init__(self, taps: int, channels: int, width: int) -> None:
-        self.rows: Floats | None = np.zeros((taps - 1, channels), np.float32)
-        self.position = 0
+        self.kernel = kernels.ConvTail(taps - 1, channels, width, SURE_REWIND + taps - 1)
+        self.stale = False  # whether `rows` is None
         self._shape = (taps - 1, channels)
-        self._kept = SURE_REWIND + taps - 1
-        # Twice as many, so that rows are moved down once in so many steps.
-        self._buffer: Floats = np.empty((2 * self._kept, width), np.float32)
-        self._held = 0  # rows of the buffer in use
+        self._width = width
+
+    @property
+    def rows(self) -> Floats | None:
+        """A copy."""
+        return self.kernel.rows
 
     @property
     def recent(self) -> Floats:
-        """A view of what is held."""
-        return self._buffer[: self._held]
+        """A copy of what is held."""
+        return self.kernel.inputs
 
     @property
-    def before(self) -> Floats:
-        """The layer's inputs, K - 1 or as many as there were, that `rows` are made of."""
-        return self.recent[max(0, self._held - self._shape[0]) :]
+    def position(self) -> int:
+        """Rows taken in."""
+        return self.kernel.position
+
+    def known_rows(self, project: Callable[[Floats], Floats]) -> Floats:
+        """`rows`; made again by `project`, of inputs [n, D] to [n, C], where they are None."""
+        self.make_rows(project)
+        rows = self.kernel.rows
+        assert rows is not None
+        return rows
+
+    def make_rows(self, project: Callable[[Floats], Floats]) -> None:
+        """Makes `rows` again where they are None."""
+        if self.stale:
+            self.kernel.rows = rows_before(self.recent, self._shape, project)
+            self.stale = False
 
     def take_in(self, x: Floats, rows: Floats) -> None:
         """Appends the layer's inputs x [n, D]; `rows` is how the convolution's own end now."""
-        self.rows = rows
-        self.position += len(x)
-        self._hold(x if len(x) <= self._kept else x[-self._kept :])
-
-    def _hold(self, x: Floats) -> None:
-        if self._held + len(x) > len(self._buffer):
-            keep = self._kept - len(x)
-            self._buffer[:keep] = self._buffer[self._held - keep : self._held]
-            self._held = keep
-        self._buffer[self._held : self._held + len(x)] = x
-        self._held += len(x)
+        self.kernel.take_in(x)
+        self.kernel.rows, self.stale = rows, False
 
     @property
     def oldest(self) -> int:
         """The earliest position that `rewind` can go back to."""
-        first = self.position - self._held
-        return 0 if first == 0 else first + self._shape[0]
+        return self.kernel.oldest
 
     def rewind(self, position: int) -> None:
         """Back to a position from `oldest` on."""
-        self._held -= self.position - position
-        self.position = position
-        self.rows = None
+        self.kernel.rewind(position)
+        self.stale = True
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return tail_bytes(self._shape[0] + 1, self._shape[1], self._buffer.shape[1])
+        return self.kernel.nbytes
 
     def fork(self) -> ConvTail:
         """An independent copy."""
-        twin = ConvTail(self._shape[0] + 1, self._shape[1], self._buffer.shape[1])
-        twin.position = self.position
-        twin.rows = self.rows  # never written to
-        twin._hold(self.recent)
+        twin = copy(self)
+        twin.kernel = self.kernel.fork()
         return twin
 
     def parts(self) -> dict[str, Any]:
@@ -95,13 +109,16 @@ class ConvTail:
 
     def restore(self, parts: Parts) -> None:
         """Makes a new tail what `parts` were taken of."""
-        self.position = parts.whole("position")
-        self.rows = parts.maybe_floats("rows", *self._shape)
-        recent = parts.floats("recent", None, self._buffer.shape[1])
-        least = min(self.position, self._shape[0])
-        if not least <= len(recent) <= min(self.position, len(self._buffer)):
-            raise parts.refuse(f"has {len(recent)} recent rows at position {self.position}")
-        self._hold(recent)
+        position = parts.whole("position")
+        rows = parts.maybe_floats("rows", *self._shape)
+        recent = parts.floats("recent", None, self._width)
+        least, most = min(position, self._shape[0]), min(position, self.kernel.capacity)
+        if not least <= len(recent) <= most:
+            raise parts.refuse(f"has {len(recent)} recent rows at position {position}")
+        self.kernel.resume(position, recent)
+        self.stale = rows is None
+        if rows is not None:
+            self.kernel.rows = rows
 
 
 class ConvState:

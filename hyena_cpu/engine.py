@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from . import planner, state_file
 from .batches import grouped
 from .errors import InputError, ModelError
-from .network import Floats, Ids, log_softmax
+from .network import PROGRESS_ROWS, Floats, Ids, log_softmax
 from .online import ahead_for
 from .online_taps import LONGEST_HORIZON
 from .state import State
+from .step import RecordedStep
 from .whole import WholeSequences, split
 
 
@@ -197,18 +198,57 @@ class Engine(WholeSequences):
 
         A sequence gets the same bits alone and in any batch, at any place in it.
         """
-        single = isinstance(states, State)
-        batch = [states] if isinstance(states, State) else list(states)
-        column = self.check_ids([tokens] if single else tokens)
+        if isinstance(states, State):
+            return self._step([states], self._step_tokens([tokens]))[0]
+        batch, column = list(states), self._step_tokens(tokens)
         if len(batch) != len(column):
             raise InputError(f"step: {len(batch)} states but {len(column)} tokens")
         if len({id(state) for state in batch}) != len(batch):
             raise InputError("step: the same state appears twice; fork it first")
-        x = self._run([self._own(s) for s in batch], [column[b : b + 1] for b in range(len(batch))])
-        logits = self._logits_of(self._normed(x))
-        for state, row in zip(batch, logits, strict=True):
+        return self._step(batch, column)
+
+    def _step(self, states: list[State], tokens: list[int]) -> Floats:
+        """Logits [B, V] after one token of each."""
+        for state in states:
+            self._own(state)
+        if self._recorded is None or len(states) >= PROGRESS_ROWS:
+            x = self._run(states, [np.array([token], np.int32) for token in tokens])
+            logits = self._logits_of(self._normed(x))
+        else:
+            logits = self._recorded_step(self._recorded, states, tokens)
+        for state, row in zip(states, logits, strict=True):
             state.logits = row.copy()
-        return logits[0] if single else logits
+        return logits
+
+    def _recorded_step(
+        self, recorded: RecordedStep, states: list[State], tokens: list[int]
+    ) -> Floats:
+        """What `_run` and the head do, in one call."""
+        longest = 0
+        for state in states:
+            state.check_room(1)
+            longest = max(longest, state.position + 1)
+        if self.max_memory is not None or longest > (self.config.max_length or longest):
+            self.check_length(longest, len(states), new=1, logits_rows=1, state=True)
+        for state in states:
+            state.torn = True
+        logits = recorded.run(states, tokens, self.threads)
+        for state in states:
+            state.position += 1
+            state.torn = False
+        return logits
+
+    def _step_tokens(self, tokens: Any) -> list[int]:
+        """Checked ids of one token of each sequence."""
+        rows = self._embedding.shape[0]
+        # Plain numbers, as nearly always, are told without the cost of an array.
+        if (
+            isinstance(tokens, list)
+            and tokens
+            and all(type(t) is int and 0 <= t < rows for t in tokens)
+        ):
+            return tokens
+        return self.check_ids(tokens).tolist()
 
     # ---- checks
 

@@ -142,6 +142,71 @@ def online_conv(
     threads: int = 1,
 ) -> _F: ...
 
+# the decode step
+def conv_tail_bytes(before: int, channels: int, width: int, kept: int) -> int: ...
+
+class ConvTail:
+    rows: _F | None
+    def __init__(self, before: int, channels: int, width: int, kept: int) -> None: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def oldest(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def inputs(self) -> _F: ...
+    def take_in(self, x: _F) -> None: ...
+    def rewind(self, position: int) -> None: ...
+    def resume(self, position: int, inputs: _F) -> None: ...
+    def fork(self) -> ConvTail: ...
+
+class StepPlan:
+    def __init__(self, embedding: _F, positions: _F | None, worth: int) -> None: ...
+    def hyena(
+        self,
+        norm: NormWeights,
+        into: PackedLinear,
+        in_bias: _F | None,
+        taps: _F,
+        short_bias: _F | None,
+        skips: Sequence[_F | None],
+        out: PackedLinear,
+        out_bias: _F | None,
+    ) -> None: ...
+    def attention(
+        self,
+        norm: NormWeights,
+        qkv: PackedLinear,
+        qkv_bias: _F | None,
+        heads: int,
+        rotary: tuple[float, int] | None,
+        window: int,
+        out: PackedLinear,
+        out_bias: _F | None,
+    ) -> None: ...
+    def mlp(
+        self,
+        norm: NormWeights,
+        up: PackedLinear,
+        up_bias: _F | None,
+        kind: str,
+        down: PackedLinear,
+        down_bias: _F | None,
+    ) -> None: ...
+    def identity(self, norm: NormWeights) -> None: ...
+    def head(self, norm: NormWeights, weight: PackedLinear, bias: _F | None) -> None: ...
+    def run(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        states: Sequence[tuple[list[ConvTail], list[OnlineState], list[tuple[_F, _F, int, int]]]],
+        *,
+        threads: int = 1,
+    ) -> _F: ...
+
 # filters
 def sine_mlp(
     features: _D, weights: list[_D], biases: list[_D], freqs: list[_D], threads: int

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import kernels, plan_phases, planner
+from . import kernels, plan_phases, planner, step
 from .blocks import Block
 from .config import ModelConfig
 from .context import context
@@ -86,6 +86,11 @@ class Network:
         else:
             name = "embedding" if config.tie_embeddings else "head"
             self._head = Linear(tensors[f"{name}.weight"], None)
+        self._recorded: step.RecordedStep | None = None
+        if self._head is not None:
+            self._recorded = step.record(
+                self._embedding, self._positions, self.blocks, self._norm, self._head
+            )
 
     # ---- what it is
 

@@ -78,6 +78,7 @@ class State(Closing):
         self.closed = False
         self.last: int | None = None
         self._tokens: Ids | None = None
+        self.for_step: Any = None  # the same layers as the recorded step wants them (step.py)
 
     @property
     def nbytes(self) -> int:
@@ -207,5 +208,5 @@ class State(Closing):
 
     def close(self) -> None:
         """Lets go of all memory; nothing can be done with the state any more."""
-        self.layers, self.closed = [], True
+        self.layers, self.for_step, self.closed = [], None, True
         self.logits = self._tokens = None

@@ -48,6 +48,7 @@ ROOMS = [
     "state",
     "mixers",
     "blocks",
+    "step",
     "weights",
     "hub",
     "text_stream",

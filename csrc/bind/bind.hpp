@@ -13,5 +13,7 @@ void bind_tokenwise(py::module_& m);
 void bind_attention(py::module_& m);
 void bind_filter(py::module_& m);
 void bind_online(py::module_& m);
+void bind_tail(py::module_& m);
+void bind_step(py::module_& m);
 void bind_scan(py::module_& m);
 void bind_modal(py::module_& m);

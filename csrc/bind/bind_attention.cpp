@@ -1,8 +1,7 @@
 // Attention over a cache, rotary positions, and inner products with earlier rows.
 #include <pybind11/stl.h>
 
-#include "attention.hpp"
-#include "bind/rows.hpp"
+#include "bind/cache_arrays.hpp"
 #include "lagproducts.hpp"
 #include "rotary.hpp"
 
@@ -10,14 +9,6 @@ namespace hyena {
 namespace {
 
 using Positions = py::array_t<std::int64_t>;
-
-/// Checks keys [H, slots/16, hd, 16] against values [H, slots, hd].
-CacheOf<const float> cache_of(const std::string& op, const FloatArray& keys, const FloatArray& values) {
-  const float* k = floats(op, "keys", keys, {-1, -1, -1, kTile});
-  const std::int64_t heads = keys.shape(0), slots = keys.shape(1) * kTile, width = keys.shape(2);
-  if (heads < 1 || width < 1) reject(op, "keys has shape " + shape_text(keys) + " and is empty");
-  return {k, floats(op, "values", values, {heads, slots, width}), heads, slots, width};
-}
 
 void require_room(const std::string& op, std::int64_t at, std::int64_t n, std::int64_t slots) {
   if (at < 0 || n > slots || at > slots - n)

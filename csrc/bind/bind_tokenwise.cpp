@@ -1,34 +1,17 @@
 // Whole token-wise parts of a layer: projection with short convolution, output, MLP.
 #include <limits>
 
+#include "bind/layer_parts.hpp"
 #include "bind/tile_arrays.hpp"
-#include "tokenwise.hpp"
 
 using namespace hyena;
 
 namespace {
 
-/// Parameters of a norm; keeps the arrays they live in.
-struct NormWeights {
-  std::string kind;
-  FloatArray weight;
-  MaybeArray bias;
-  float eps;
-
-  Norm norm(const std::string& op, std::int64_t D) const {
-    return {kind == "rmsnorm", floats(op, "norm weight", weight, {D}),
-            bias ? floats(op, "norm bias", *bias, {D}) : nullptr, eps};
-  }
-};
-
 NormWeights norm_weights(const std::string& kind, const FloatArray& weight, const MaybeArray& bias, float eps) {
   if (kind != "layernorm" && kind != "rmsnorm")
     reject("NormWeights", "kind is '" + kind + "' but needs to be layernorm or rmsnorm");
   return {kind, weight, bias, eps};
-}
-
-Dense dense(const std::string& op, const char* name, const PackedLinear& weight, const MaybeArray& bias) {
-  return {&weight, bias ? floats(op, name, *bias, {weight.out_features()}) : nullptr};
 }
 
 using OffsetArray = py::array_t<std::int64_t>;
@@ -133,19 +116,11 @@ void add_mlp_py(FloatArray x, const NormWeights& norm, const PackedLinear& up, c
                 const std::string& kind, const PackedLinear& down, const MaybeArray& down_bias, int threads) {
   const std::string op = "add_mlp";
   const Rows into = writable_rows(op, "x", x, -1, up.in_features());
-  if (kind != "gelu_tanh" && kind != "gelu_erf" && kind != "swiglu")
-    reject(op, "kind is '" + kind + "' but needs to be gelu_tanh, gelu_erf or swiglu");
-  const Wide act = kind == "swiglu" ? Wide::swiglu : kind == "gelu_erf" ? Wide::gelu_erf : Wide::gelu_tanh;
-  const std::int64_t wide = down.in_features() * (act == Wide::swiglu ? 2 : 1);
-  if (up.out_features() != wide || down.out_features() != into.cols)
-    reject(op, "up has " + std::to_string(up.out_features()) + " outputs but down needs " + std::to_string(wide) +
-                   ", and its own " + std::to_string(down.out_features()) + " outputs must be " +
-                   std::to_string(into.cols));
+  const Mlp mlp(op, into.cols, up, up_bias, kind, down, down_bias);
   const Norm own = norm.norm(op, into.cols);
-  const Dense first = dense(op, "up_bias", up, up_bias), second = dense(op, "down_bias", down, down_bias);
   thread_count(op, threads);
   const py::gil_scoped_release release;
-  add_mlp(into, own, first, act, second, threads);
+  add_mlp(into, own, mlp.up, mlp.act, mlp.down, threads);
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
   bind_attention(m);
   bind_filter(m);
   bind_online(m);
+  bind_tail(m);
+  bind_step(m);
   bind_scan(m);
   bind_modal(m);
 }

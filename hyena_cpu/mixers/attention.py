@@ -65,7 +65,6 @@ class Attention:
             n = last - first
             cache.make_room(n)
             kernels.kv_append(cache.keys, cache.values, k[first:last], v[first:last], cache.length)
-            window = 0 if self.config.blocked else self.config.window or 0
             for i, j, start in self._runs(cache, n):
                 kernels.attend(
                     q[first + i : first + j],
@@ -73,7 +72,7 @@ class Attention:
                     cache.values,
                     cache.length + i,
                     start,
-                    window,
+                    self.sliding,
                     out=h[first + i : first + j],
                     threads=ctx.threads,
                 )
@@ -91,6 +90,15 @@ class Attention:
         for edge in range(position // block * block, position + n, block):
             start, end = max(edge, position), min(edge + block, position + n)
             yield start - position, end - position, edge - cache.dropped
+
+    def first_slot(self, cache: KVCache) -> int:
+        """The first slot that the next row may see, whatever its window."""
+        return next(self._runs(cache, 1))[2]
+
+    @property
+    def sliding(self) -> int:
+        """Positions that a row sees, its own included; 0 if blocks or nothing bound them."""
+        return 0 if self.config.blocked else self.config.window or 0
 
     def buffers(
         self,

@@ -84,7 +84,7 @@ class BaseConv:
         for b, first, last in ctx.segments():
             tail = None if states is None else states[b].tail
             if tail is not None:
-                before = self._newest(tail, norm, ctx.threads)
+                before = tail.known_rows(lambda rows: norm(rows, ctx.threads))
             tiles = kernels.short_conv(
                 u[first:last], self.short_taps, self.short_bias, before, 1, threads=ctx.threads
             )
@@ -93,14 +93,6 @@ class BaseConv:
                 newest = u[max(first, last - len(before)) : last]
                 tail.take_in(x[first:last], np.concatenate([before[len(newest) :], newest]))
         return out
-
-    def _newest(self, tail: ConvTail, norm: Norm, threads: int) -> Floats:
-        """[K - 1, D], the normed rows before the next; made again after a rewind."""
-        if tail.rows is None:
-            tail.rows = np.zeros((self.config.short_taps - 1, self.d_model), np.float32)
-            if len(tail.before):
-                tail.rows[-len(tail.before) :] = norm(tail.before, threads)
-        return tail.rows
 
     def _long(self, states: Sequence[ConvState] | None, u: Floats, ctx: Context) -> Floats:
         """conv(u) [T, D]; the originals wrap explicit filters alone."""

@@ -12,6 +12,7 @@ An order of 2 has the shape of attention: x_0 asks, x_1 and v are what is rememb
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..config import HyenaConfig
 from ..context import Context
-from ..conv_state import ConvState, ConvTail, tail_bytes
+from ..conv_state import ConvState, ConvTail, rows_before, tail_bytes
 from ..errors import ModelError
 from ..filters import build_filter
 from ..linear import Linear
@@ -78,10 +79,11 @@ class Hyena:
         if not self.causal and len(self.taps) != 1:
             raise ModelError("a bidirectional Hyena layer is supported at order 2 only")
         tails = None
+        project = partial(self.project, norm=norm, threads=ctx.threads)
         if states is not None:
-            tails = np.array([self._tail_rows(s, norm, ctx.threads) for s in states])
+            tails = np.array([self.tail(s).known_rows(project) for s in states])
         elif ctx.prefix:
-            own = self._projected(x[: ctx.prefix], norm, ctx.threads)
+            own = rows_before(x[: ctx.prefix], self.short_taps[1:].shape, project)
             tails = np.array([np.zeros_like(own), *[own] * (len(ctx.offsets) - 2)])
         # x_0 is not stored but made where it is needed, unless states take rows in: there it
         # takes no memory, as outputs go where it was, and a step stays one product.
@@ -99,7 +101,7 @@ class Hyena:
         )
         if states is not None and tails is not None and ctx.keep:
             for b, first, last in ctx.segments():
-                self._tail(states[b]).take_in(x[first:last], tails[b])
+                self.tail(states[b]).take_in(x[first:last], tails[b])
         z = self._mix(states, gates, z, ctx)
         if late:
             kernels.add_gated_tiles(*source, *short, z, *out, threads=threads)
@@ -130,23 +132,12 @@ class Hyena:
                 z = append_each([s.convs[o] for s in states], z, ctx, skip, pre, post)
         return z
 
-    def _tail_rows(self, state: ConvState, norm: Norm, threads: int) -> Floats:
-        """[K - 1, C], the projected rows before the next; made again after a rewind."""
-        tail = self._tail(state)
-        if tail.rows is None:
-            tail.rows = self._projected(tail.before, norm, threads)
-        return tail.rows
+    def project(self, x: Floats, norm: Norm, threads: int) -> Floats:
+        """What the short convolution is given for the layer's inputs x [n, D]: [n, C]."""
+        return self.in_proj(norm(x, threads), threads)
 
-    def _projected(self, x: Floats, norm: Norm, threads: int) -> Floats:
-        """[K - 1, C], the projections of the last rows of x [n, D], zeros before the first."""
-        before = self.config.short_taps - 1
-        rows = np.zeros((before, self.in_proj.packed.out_features), np.float32)
-        last = x[max(0, len(x) - before) :]
-        if len(last):
-            rows[-len(last) :] = self.in_proj(norm(last, threads), threads)
-        return rows
-
-    def _tail(self, state: ConvState) -> ConvTail:
+    def tail(self, state: ConvState) -> ConvTail:
+        """The tail of a state. ModelError if it is of another kind of layer."""
         if state.tail is None:
             raise ModelError("hyena: a state of another kind of layer")
         return state.tail

@@ -1,0 +1,152 @@
+"""The decode step as one call: a model's layers recorded once, for csrc/step.cpp to go through.
+
+It has the bits of `Block.extend` for one row of each sequence. A model with a layer of another kind
+has no recorded step.
+
+Shapes: B sequences, V rows of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import kernels
+from .blocks import Block, IdentityMlp, Mlp
+from .conv_state import ConvTail
+from .kv_cache import KVCache
+from .linear import Linear
+from .mixers.attention import Attention
+from .mixers.hyena import Hyena
+from .norm import Norm
+from .online import OnlineConv
+from .state import State
+
+Floats = NDArray[np.float32]
+
+
+class Remembered:
+    """What the layers of one state remember, sorted as `StepPlan.run` takes it."""
+
+    def __init__(self, blocks: Sequence[Block], layers: Sequence[Any]) -> None:
+        self.convs: list[OnlineConv] = []
+        self.tails: list[tuple[ConvTail, Hyena, Norm]] = []
+        self.caches: list[tuple[KVCache, Attention]] = []
+        for block, layer in zip(blocks, layers, strict=True):
+            if isinstance(block.mixer, Hyena):
+                self.tails.append((block.mixer.tail(layer), block.mixer, block.norm1))
+                self.convs += layer.convs
+            else:
+                self.caches.append((layer, cast(Attention, block.mixer)))
+        self.kernel_tails = [tail.kernel for tail, *_ in self.tails]
+
+    def ready(self, threads: int) -> tuple[list[Any], list[Any], list[Any]]:
+        """Tails, convolutions and caches with room for one row."""
+        for tail, mixer, norm in self.tails:
+            if tail.stale:
+                tail.make_rows(partial(mixer.project, norm=norm, threads=threads))
+        convs = [conv.make_room(threads) for conv in self.convs]
+        return self.kernel_tails, convs, [_cache(*one) for one in self.caches]
+
+    def took_in(self) -> None:
+        """A row is in: of a cache, one slot more is in use; the others know."""
+        for cache, _ in self.caches:
+            cache.length += 1
+            cache.trim()
+
+
+def _cache(cache: KVCache, mixer: Attention) -> tuple[Floats, Floats, int, int]:
+    cache.make_room(1)
+    return cache.keys, cache.values, cache.length, mixer.first_slot(cache)
+
+
+class RecordedStep:
+    """One token of each of several sequences through a whole model."""
+
+    def __init__(self, plan: kernels.StepPlan, blocks: list[Block]) -> None:
+        self._plan, self._blocks = plan, blocks
+
+    def run(self, states: Sequence[State], tokens: list[int], threads: int) -> Floats:
+        """Logits [B, V] after tokens that each state's layers take in."""
+        parts = [self._remembered(state).ready(threads) for state in states]
+        positions = [state.position for state in states]
+        logits = self._plan.run(tokens, positions, parts, threads=threads)
+        for state in states:
+            state.for_step.took_in()
+        return logits
+
+    def _remembered(self, state: State) -> Remembered:
+        if state.for_step is None:
+            state.for_step = Remembered(self._blocks, state.layers)
+        return cast(Remembered, state.for_step)
+
+
+# Multiply-adds that pay for one more thread: some 20 us of work.
+WORTH = 1 << 18
+
+
+def record(
+    embedding: Floats,
+    positions: Floats | None,
+    blocks: list[Block],
+    norm: Norm,
+    head: Linear,
+    worth: int = WORTH,
+) -> RecordedStep | None:
+    """The step of these layers; None if one of them is of a kind that cannot be recorded."""
+    plan = kernels.StepPlan(embedding, positions, worth)
+    for block in blocks:
+        if isinstance(block.mixer, Hyena) and block.mixer.causal:
+            _record_hyena(plan, block.mixer, block.norm1)
+        elif isinstance(block.mixer, Attention):
+            _record_attention(plan, block.mixer, block.norm1)
+        else:
+            return None
+        _record_mlp(plan, block.mlp)
+    plan.head(norm.weights, head.packed, head.bias)
+    return RecordedStep(plan, blocks)
+
+
+def _record_hyena(plan: kernels.StepPlan, mixer: Hyena, norm: Norm) -> None:
+    plan.hyena(
+        norm.weights,
+        mixer.in_proj.packed,
+        mixer.in_proj.bias,
+        mixer.short_taps,
+        mixer.short_bias,
+        mixer.skips,
+        mixer.out_proj.packed,
+        mixer.out_proj.bias,
+    )
+
+
+def _record_attention(plan: kernels.StepPlan, mixer: Attention, norm: Norm) -> None:
+    rotary = mixer.config.rotary
+    plan.attention(
+        norm.weights,
+        mixer.qkv.packed,
+        mixer.qkv.bias,
+        mixer.config.heads,
+        None if rotary is None else (rotary.base, rotary.dims or mixer.head_width),
+        mixer.sliding,
+        mixer.out_proj.packed,
+        mixer.out_proj.bias,
+    )
+
+
+def _record_mlp(plan: kernels.StepPlan, mlp: Mlp | IdentityMlp | None) -> None:
+    if isinstance(mlp, IdentityMlp):
+        plan.identity(mlp.norm.weights)
+    elif mlp is not None:
+        plan.mlp(
+            mlp.norm.weights,
+            mlp.up.packed,
+            mlp.up.bias,
+            mlp.config.kind,
+            mlp.down.packed,
+            mlp.down.bias,
+        )

@@ -1,0 +1,184 @@
+"""The recorded decode step: to the bit what `extend` of one row is, which goes layer by layer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import PACKAGE_HOME
+from test_contracts import pieces
+from test_state import same_bits
+from toy import CAUSAL, EXPLICIT, IDENTITY, IMPLICIT, ROPE, SWIGLU, layer, model, tokens
+from toy import _model as model_config
+
+from hyena_cpu import InputError, kernels, step
+from hyena_cpu.config import AttentionConfig, HyenaConfig, MlpConfig, ModelConfig
+from hyena_cpu.model import Model
+from hyena_cpu.network import PROGRESS_ROWS
+from hyena_cpu.state import State
+
+# Every kind of layer that can be recorded, of widths that are and are not whole tiles and panels.
+WIDE = {
+    "order2_of_128": (128, [layer(HyenaConfig(IMPLICIT), MlpConfig("gelu_erf", 256))] * 2),
+    "hybrid_of_96": (
+        96,
+        [
+            layer(HyenaConfig(IMPLICIT, order=3, short_taps=4), MlpConfig("swiglu", 200)),
+            layer(AttentionConfig(heads=3, window=40), MlpConfig("gelu_tanh", 500)),
+            layer(AttentionConfig(heads=4, rotary=ROPE.rotary), IDENTITY),
+            layer(HyenaConfig(EXPLICIT, order=1, short_taps=1), None),
+        ],
+    ),
+}
+RECORDED: dict[str, ModelConfig] = {
+    **{
+        name: CAUSAL[name]
+        for name in CAUSAL
+        if {one.mixer.kind for one in CAUSAL[name].layers} <= {"hyena", "attention"}
+    },
+    "identity": model_config(layer(HyenaConfig(IMPLICIT), IDENTITY), layer(ROPE, SWIGLU)),
+    **{
+        name: replace(model_config(*layers), d_model=width)
+        for name, (width, layers) in WIDE.items()
+    },
+}
+recorded = pytest.mark.parametrize("name", RECORDED)
+
+
+def of(name: str, **options: object) -> Model:
+    """A model whose threads all take part in a step; as small a one is left to one thread."""
+    m = model(RECORDED[name], **options)  # type: ignore[arg-type]
+    assert m._head is not None
+    m._recorded = step.record(m._embedding, m._positions, m.blocks, m._norm, m._head, worth=1)
+    return m
+
+
+def same_state(one: State, other: State) -> None:
+    assert one.position == other.position
+    assert one.nbytes == other.nbytes
+    for mine, its in zip(pieces(one), pieces(other), strict=True):
+        same_bits(mine, its)
+    for layers in zip(one.layers, other.layers, strict=True):
+        mine, its = (getattr(state, "tail", None) for state in layers)
+        if mine is not None:
+            same_bits(mine.recent, its.recent)
+
+
+def steps_equal_extend(m: Model, state: State, n: int) -> None:
+    """n steps, and as many by `extend`, which does not know the recorded step."""
+    twin = state.fork()
+    for token in tokens(n, seed=5):
+        same_bits(m.step(state, int(token)), m.extend(twin, [token])[0])
+        same_bits(state.logits, twin.logits)
+    same_state(state, twin)
+
+
+def test_which_models_have_a_recorded_step() -> None:
+    assert len(RECORDED) >= 10
+    for name, config in (CAUSAL | RECORDED).items():
+        assert (model(config)._recorded is not None) == (name in RECORDED), name
+
+
+@recorded
+@pytest.mark.parametrize("prompt", [0, 1, 150])
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_a_step_has_the_bits_of_extend(name: str, prompt: int, threads: int) -> None:
+    m = of(name, threads=threads)
+    state = m.prefill(tokens(prompt)) if prompt else m.new_state()
+    steps_equal_extend(m, state, 40)
+
+
+@recorded
+def test_in_every_batch_and_slot(name: str) -> None:
+    alone = of(name)
+    prompts = [tokens(n, seed=n) for n in (3, 60, 17, 150, 1, 33, 2)]
+    kept = [alone.prefill(prompt) for prompt in prompts]
+    rows = [[alone.extend(state, [t])[0] for t in range(5)] for state in kept]
+    for threads, order in ((1, [2]), (2, [1, 0]), (3, [6, 2, 4]), (2, [3, 0, 5, 1, 6, 2, 4])):
+        m = of(name, threads=threads)
+        states = [m.prefill(prompts[i]) for i in order]
+        for t in range(5):
+            for got, i in zip(m.step(states, [t] * len(order)), order, strict=True):
+                same_bits(got, rows[i][t])
+        for state, i in zip(states, order, strict=True):
+            same_state(state, kept[i])
+
+
+@recorded
+def test_between_other_ways_to_take_tokens_in(name: str) -> None:
+    """Chunks, rewinds (the tail is to be made again), forks, states from files."""
+    m = of(name, threads=2)
+    state = m.prefill(tokens(90))
+    steps_equal_extend(m, state, 12)
+    m.extend(state, tokens(30, seed=8))
+    steps_equal_extend(m, state, 9)
+    state.rewind(state.position - 25)
+    steps_equal_extend(m, state, 20)
+    twin = state.fork()
+    m.step(twin, 3)
+    steps_equal_extend(m, state, 5)
+    assert twin.position == state.position - 4
+
+
+@recorded
+def test_past_every_place_where_memory_is_moved(name: str) -> None:
+    """Through several buffers of a tail, blocks of a cache, horizons, an endless schedule."""
+    config = RECORDED[name]
+    n = min(config.max_length or 700, 700) - 30
+    m = model(config)
+    steps_equal_extend(m, m.prefill(tokens(30)), n)
+
+
+def test_products_of_bfloat16() -> None:
+    for name in ("order2_of_128", "hybrid_of_96"):
+        m = of(name, dtype="bfloat16", threads=2)
+        steps_equal_extend(m, m.prefill(tokens(70)), 20)
+
+
+@pytest.mark.parametrize("build", kernels.available())
+def test_in_every_build(build: str) -> None:
+    code = (
+        "from test_step import *\n"
+        "assert kernels.build == sys.argv[1]\n"
+        "for name in RECORDED:\n"
+        "    for threads in (1, 2):\n"
+        "        m = of(name, threads=threads)\n"
+        "        steps_equal_extend(m, m.prefill(tokens(50)), 35)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, build],
+        check=True,
+        cwd=Path(__file__).parent,
+        env={"PYTHONPATH": str(PACKAGE_HOME), "PATH": "", "HYENA_CPU_ISA": build},
+        timeout=300,
+    )
+
+
+def test_very_many_sequences_go_layer_by_layer() -> None:
+    m = of("order2")
+    start = m.prefill(tokens(20))
+    states = [start.fork() for _ in range(PROGRESS_ROWS)]
+    seen: list[tuple[int, int]] = []
+    m.on_progress = lambda *progress: seen.append(progress)
+    rows = m.step(states, [t % 29 for t in range(len(states))])
+    assert seen
+    few = m.step([start.fork() for _ in range(29)], list(range(29)))
+    same_bits(rows[:29], few)
+
+
+def test_what_is_interrupted_is_torn() -> None:
+    m = of("order2")
+    state = m.prefill(tokens(20))
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    conv = state.layers[1].convs[0]
+    conv.make_room = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        m.step(state, 1)
+    with pytest.raises(InputError, match="interrupted call"):
+        m.step(state, 1)
