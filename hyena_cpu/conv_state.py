@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .online import OnlineConv
-from .online_taps import SURE_REWIND
 from .parts import Parts
+from .step_plan import SURE_REWIND
 
 Floats = NDArray[np.float32]
 
