@@ -68,13 +68,18 @@ void carry_direct(const float* z, std::int64_t past, const float* taps, float* o
 }
 
 void carry_transform(const float* z, std::int64_t past, const TileView& spectrum, float* out, std::int64_t future) {
-  // Row P - 1 + j of the product with h[1 ..] is output j; the wrap-around ends before row P - 1.
   const std::int64_t rows = past + future - 1;
   const AlignedArray<float> padded = aligned_array<float>(rows * kTile);
   std::copy_n(z, past * kTile, padded.get());
   std::fill_n(padded.get() + past * kTile, (future - 1) * kTile, 0.0f);
+  carry_padded(padded.get(), past, spectrum, out, future);
+}
+
+void carry_padded(const float* padded, std::int64_t past, const TileView& spectrum, float* out, std::int64_t future) {
+  // Row P - 1 + j of the product with h[1 ..] is output j; the wrap-around ends before row P - 1.
+  const std::int64_t rows = past + future - 1;
   GatedConv job{};
-  job.z = {padded.get(), 1, rows, rows * kTile};
+  job.z = {const_cast<float*>(padded), 1, rows, rows * kTile};
   job.start = past - 1;
   job.out = {out, 1, future, future * kTile};
   long_conv(job, spectrum, 1);

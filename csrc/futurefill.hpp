@@ -19,6 +19,9 @@ void carry_direct(const float* z, std::int64_t past, const float* taps, float* o
 /// The same from the spectrum [1, M, 16] of h[1 .. P + T), M >= P + T. Throws std::bad_alloc.
 void carry_transform(const float* z, std::int64_t past, const TileView& spectrum, float* out, std::int64_t future);
 
+/// The same where P + T - 1 rows lie at `padded`, the last T - 1 of them zero.
+void carry_padded(const float* padded, std::int64_t past, const TileView& spectrum, float* out, std::int64_t future);
+
 /// Adds the sum for z [G, P, 16] to out [G, T, 16]. taps [G, K, 16] are all that the filter has or
 /// the first ahead + P + T. `ahead` counts the rows between the last of z and the first of out.
 /// Throws std::bad_alloc.

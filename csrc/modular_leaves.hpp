@@ -18,23 +18,25 @@ template <int L>
 struct ChannelLeaf {
   const ModularPlan& plan;
 
-  template <bool Product>
+  template <Way way>
   void finish(float* x, const float* h, std::int64_t b, std::int64_t count) const {
     const ModularPlan::Level& level = plan.levels().back();
-    with_radix(level.radix, [&](auto R) { blocks<R, Product>(x, h, level.node(b), count); });
+    with_radix(level.radix, [&](auto R) { blocks<R, way>(x, h, level.node(b), count); });
   }
 
  private:
-  template <int R, bool Product>
+  template <int R, Way way>
   HYENA_PASS static void blocks(float* x, const float* h, const float* twiddles, std::int64_t count) {
     for (std::int64_t i = 0; i < count; i++, x += R * 2 * L, h += R * 2 * L, twiddles += 2 * (R - 1)) {
       Complex<L> a[R];
 #pragma GCC unroll 16
       for (int k = 0; k < R; k++) a[k] = load_complex<L>(x + k * 2 * L);
-      twiddle<R, 1, L>(a, twiddles);
-      dft<R, 1, L>(a);
-      if (Product) {
-        multiply<L, R>(a, h);
+      if (way != Way::up) {
+        twiddle<R, 1, L>(a, twiddles);
+        dft<R, 1, L>(a);
+      }
+      if (way == Way::product) multiply<L, R>(a, h);
+      if (way != Way::down) {
         dft<R, -1, L>(a);
         twiddle<R, -1, L>(a, twiddles);
       }
@@ -53,8 +55,9 @@ template <int L>
 struct LaneLeaf {
   const ModularPlan& plan;
 
-  template <bool Product>
+  template <Way way>
   HYENA_PASS void finish(float* x, const float* h, std::int64_t b, std::int64_t count) const {
+    static_assert(way != Way::up);
     const float* twiddles = plan.levels().back().node(b);
     const float* lanes = plan.lane_twist() + b * 2 * L;
     const float* square = plan.square_twist();
@@ -68,7 +71,7 @@ struct LaneLeaf {
       transpose_complex(a);
       turn_square<1>(a, square);
       dft<L, 1, L>(a);
-      if (Product) {
+      if (way == Way::product) {
         multiply<L, L>(a, h);
         dft<L, -1, L>(a);
         turn_square<-1>(a, square);

@@ -8,6 +8,9 @@
 
 namespace hyena {
 
+/// Which half of a product is done.
+enum class Way { down, up, product };
+
 /// f(R) with the radix as a constant, among those that a level may have.
 template <class F>
 inline void with_radix(int radix, F&& f) {
@@ -40,17 +43,17 @@ inline void with_top_radix(int radix, F&& f) {
   }
 }
 
-/// Nodes b, b + 1, ... (`count` of them, m rows each) of `level`: down to the leaves, and for a
-/// product times h and back up, where each level but the leaves multiplies by its radix.
-template <int L, bool Product, class Leaf>
+/// Nodes b, b + 1, ... (`count` of them, m rows each) of `level`: down to the leaves, up from them, or down, times
+/// h and up again. On the way up each level multiplies by its radix.
+template <int L, Way way, class Leaf>
 void descend(const ModularPlan& plan, const Leaf& leaf, float* x, const float* h, std::int64_t m, std::size_t level,
              std::int64_t b, std::int64_t count) {
   const ModularPlan::Level& at = plan.levels()[level];
-  if (level + 1 == plan.levels().size()) return leaf.template finish<Product>(x, h, b, count);
+  if (level + 1 == plan.levels().size()) return leaf.template finish<way>(x, h, b, count);
   for (std::int64_t q = b; q < b + count; q++, x += m * 2 * L, h += m * 2 * L) {
-    with_radix(at.radix, [&](auto R) { split_pass<L, R>(x, m / R, at.node(q)); });
-    descend<L, Product>(plan, leaf, x, h, m / at.radix, level + 1, q * at.radix, at.radix);
-    if (Product) with_radix(at.radix, [&](auto R) { join_pass<L, R>(x, m / R, at.node(q)); });
+    if (way != Way::up) with_radix(at.radix, [&](auto R) { split_pass<L, R>(x, m / R, at.node(q)); });
+    descend<L, way>(plan, leaf, x, h, m / at.radix, level + 1, q * at.radix, at.radix);
+    if (way != Way::down) with_radix(at.radix, [&](auto R) { join_pass<L, R>(x, m / R, at.node(q)); });
   }
 }
 
@@ -60,7 +63,17 @@ void modular_transform(const ModularPlan& plan, const Leaf& leaf, float* x, std:
   const ModularPlan::Level& top = plan.levels().front();
   const std::int64_t m = plan.rows() / top.radix;
   with_top_radix(top.radix, [&](auto R) { first_pass<L, R>(x, m, top.node(0), length, w); });
-  descend<L, false>(plan, leaf, x, x, m, 1, 0, top.radix);
+  descend<L, Way::down>(plan, leaf, x, x, m, 1, 0, top.radix);
+}
+
+/// Calls y(r, value) for r in [begin, end) with N times what modular_transform makes x of. x is scratch.
+template <int L, class Leaf, class Output>
+void modular_inverse(const ModularPlan& plan, const Leaf& leaf, float* x, std::int64_t begin, std::int64_t end,
+                     Output&& y) {
+  const ModularPlan::Level& top = plan.levels().front();
+  const std::int64_t m = plan.rows() / top.radix;
+  descend<L, Way::up>(plan, leaf, x, x, m, 1, 0, top.radix);
+  with_top_radix(top.radix, [&](auto R) { last_pass<L, R>(x, m, top.node(0), begin, end, y); });
 }
 
 /// Calls y(r, value) for r in [begin, end) with N times the product of w(r), r < length, and the
@@ -71,7 +84,7 @@ void modular_product(const ModularPlan& plan, const Leaf& leaf, float* x, const 
   const ModularPlan::Level& top = plan.levels().front();
   const std::int64_t m = plan.rows() / top.radix;
   with_top_radix(top.radix, [&](auto R) { first_pass<L, R>(x, m, top.node(0), length, w); });
-  descend<L, true>(plan, leaf, x, h, m, 1, 0, top.radix);
+  descend<L, Way::product>(plan, leaf, x, h, m, 1, 0, top.radix);
   with_top_radix(top.radix, [&](auto R) { last_pass<L, R>(x, m, top.node(0), begin, end, y); });
 }
 

@@ -4,21 +4,21 @@
 #include <cmath>
 
 #include "futurefill.hpp"
-#include "longconv.hpp"
+#include "scratch.hpp"
 
 namespace hyena {
 namespace {
 
-// Odd distances between groups: the same row of each would else compete for one place in a cache.
-std::int64_t odd(std::int64_t rows) { return rows | 1; }
+// Inputs lie in cells of so many rows, fewer where periods are shorter: small enough to be taken by a step.
+constexpr std::int64_t kCell = 1024;
 
 std::shared_ptr<float> shared_floats(std::int64_t n) {
   return std::shared_ptr<float>(aligned_array<float>(n).release(), FreeDeleter{});
 }
 
-AlignedArray<float> copy_of(const float* from, std::int64_t n) {
+AlignedArray<float> copied(const AlignedArray<float>& from, std::int64_t n) {
   AlignedArray<float> to = aligned_array<float>(n);
-  std::copy_n(from, n, to.get());
+  std::copy_n(from.get(), n, to.get());
   return to;
 }
 
@@ -32,53 +32,15 @@ std::int64_t phase_of(std::int64_t unit, std::int64_t period) {
 
 }  // namespace
 
-OnlineFilter::OnlineFilter(const TileView& taps, std::int64_t total, std::int64_t top, const OnlineFilter* smaller,
-                           int threads)
-    : groups_(taps.groups),
-      total_(total),
-      top_(top),
-      near_(aligned_array<float>(taps.groups * kBase * kTile)),
-      head_(aligned_array<float>(taps.groups * 2 * kDirect * kTile)) {
-  for (std::int64_t g = 0; g < groups_; g++) {
-    float* head = head_.get() + g * 2 * kDirect * kTile;
-    const std::int64_t rows = std::min(taps.length, 2 * kDirect);
-    std::copy_n(taps.group(g), rows * kTile, head);
-    std::fill(head + rows * kTile, head + 2 * kDirect * kTile, 0.0f);
-    std::copy_n(head, kBase * kTile, near_.get() + g * kBase * kTile);
-  }
-  for (int level = 0; TilePlan::size(level) <= top; level++) {
-    const std::int64_t points = 2 * TilePlan::size(level), lags = std::min(points, taps.length) - 1;
-    std::shared_ptr<const float> spectra;
-    if (smaller != nullptr && level < static_cast<int>(smaller->spectra_.size())) {
-      spectra = smaller->spectra_[level];
-    } else if (TilePlan::size(level) > kDirect) {
-      const std::shared_ptr<float> fresh = shared_floats(groups_ * odd(points) * kTile);
-      hyena::spectrum({taps.data + kTile, groups_, lags, taps.stride},
-                      {fresh.get(), groups_, points, odd(points) * kTile}, threads);
-      spectra = fresh;
-    }
-    spectra_.push_back(spectra);
-  }
-}
-
-std::int64_t OnlineFilter::nbytes() const {
-  std::int64_t rows = kBase + 2 * kDirect;
-  for (std::int64_t size = 2 * kDirect; size <= top_; size *= 2) rows += odd(2 * size);
-  return groups_ * rows * kTile * static_cast<std::int64_t>(sizeof(float));
-}
-
-TileView OnlineFilter::spectrum(int level, std::int64_t g) const {
-  const std::int64_t points = 2 * TilePlan::size(level), stride = odd(points) * kTile;
-  return {const_cast<float*>(spectra_[level].get()) + g * stride, 1, points, stride};
-}
-
-OnlineState::OnlineState(std::shared_ptr<const OnlineFilter> filter, std::int64_t horizon, std::int64_t first_unit,
-                         const TileView* future)
+OnlineState::OnlineState(std::shared_ptr<const OnlineFilter> filter, const TilePlan& plan, std::int64_t first_unit,
+                         std::int64_t keep, const TileView* future, std::vector<PastRows> past)
     : filter_(std::move(filter)),
-      plan_(TilePlan::make(horizon, filter_->taps())),
+      plan_(plan),
+      keep_(keep),
+      cell_(std::min(plan.longest, kCell)),
       future_rows_(future == nullptr ? 0 : std::min(future->length, plan_.horizon)),
-      stride_(odd(plan_.horizon)),
-      inputs_(aligned_array<float>(filter_->groups() * stride_ * kTile)),
+      past_(std::move(past)),
+      past_rows_(past_.empty() ? 0 : -past_.front().first),
       sums_(aligned_array<float>(filter_->groups() * 2 * kBase * kTile)) {
   const std::int64_t G = filter_->groups();
   if (future_rows_ > 0) {
@@ -87,56 +49,190 @@ OnlineState::OnlineState(std::shared_ptr<const OnlineFilter> filter, std::int64_
       std::copy_n(future->group(g), future_rows_ * kTile, kept.get() + g * future_rows_ * kTile);
     future_ = kept;
   }
-  // Touched here, so that no step waits for the system to find a page.
-  std::fill_n(inputs_.get(), G * stride_ * kTile, 0.0f);
   for (std::int64_t g = 0; g < G; g++) {
-    const std::int64_t phase = first_unit < 0 ? 0 : phase_of(first_unit + g, plan_.period());
-    units_.push_back({phase, aligned_array<float>(buffer_rows(phase) * kTile),
-                      std::vector<std::int64_t>(static_cast<std::size_t>(plan_.levels + 1), -1)});
-    std::fill_n(units_.back().buffers.get(), buffer_rows(phase) * kTile, 0.0f);
+    Unit unit;
+    unit.phase = first_unit < 0 ? 0 : phase_of(first_unit + g, plan_.period);
+    unit.first_cell = unit.phase / cell_;
+    fit(unit, plan_.period_at(unit.phase));
+    if (plan_.kind == Kind::closed) {
+      // Touched here, so that no step waits for the system to find a page.
+      const std::int64_t cells = (unit.phase + plan_.horizon - 1) / cell_ - unit.first_cell + 1;
+      for (std::int64_t i = 0; i < cells; i++) {
+        unit.spare.push_back(shared_floats(cell_ * kTile));
+        std::fill_n(unit.spare.back().get(), cell_ * kTile, 0.0f);
+      }
+    }
+    units_.push_back(std::move(unit));
   }
 }
 
 OnlineState::OnlineState(const OnlineState& other)
     : filter_(other.filter_),
       plan_(other.plan_),
+      keep_(other.keep_),
+      cell_(other.cell_),
       future_(other.future_),
       future_rows_(other.future_rows_),
       position_(other.position_),
-      origin_(other.origin_),
-      stride_(other.stride_),
-      inputs_(copy_of(other.inputs_.get(), filter_->groups() * stride_ * kTile)),
-      sums_(copy_of(other.sums_.get(), filter_->groups() * 2 * kBase * kTile)) {
-  for (const Unit& unit : other.units_)
-    units_.push_back({unit.phase, copy_of(unit.buffers.get(), buffer_rows(unit.phase) * kTile), unit.tile_at});
+      first_input_(other.first_input_),
+      past_(other.past_),
+      past_rows_(other.past_rows_),
+      sums_(copied(other.sums_, filter_->groups() * 2 * kBase * kTile)) {
+  for (const Unit& unit : other.units_) units_.push_back(copy_of(unit));
 }
 
-std::int64_t OnlineState::buffer_rows(std::int64_t phase) const {
-  return 2 * plan_.top() - kBase + (plan_.endless ? 0 : phase);
+OnlineState::Unit OnlineState::copy_of(const Unit& other) const {
+  Unit unit;
+  unit.phase = other.phase;
+  unit.first_cell = other.first_cell;
+  unit.cells = other.cells;
+  if (!unit.cells.empty()) own_last(unit);
+  for (std::size_t i = 0; i < other.spare.size(); i++) unit.spare.push_back(shared_floats(cell_ * kTile));
+  unit.period = other.period;
+  unit.tiles = copied(other.tiles, tile_rows(other) * kTile);
+  unit.tile_at = other.tile_at;
+  unit.sum.of = other.sum.of;
+  unit.sum.done = other.sum.done;
+  unit.sum.size = other.sum.size;
+  if (other.sum.size > 0) unit.sum.data = copied(other.sum.data, other.sum.size * kTile);
+  unit.summed = other.summed;
+  return unit;
+}
+
+std::int64_t OnlineState::tile_rows(const Unit& unit) const {
+  const std::int64_t before = plan_.kind == Kind::closed ? unit.phase : unit.period.length;
+  return unit.period.length - kBase + before;
+}
+
+/// Begins a period, with buffers for its tiles.
+void OnlineState::fit(Unit& unit, Period period) const {
+  const bool fits = unit.tiles != nullptr && unit.period.length == period.length;
+  unit.period = period;
+  if (fits) return;
+  unit.tiles = aligned_array<float>(tile_rows(unit) * kTile);
+  std::fill_n(unit.tiles.get(), tile_rows(unit) * kTile, 0.0f);
+  unit.tile_at.assign(static_cast<std::size_t>(TilePlan::levels(period.length) + 1), -1);
+}
+
+/// Clock of the first output in the buffer for what lies before the period under way; -1 if nothing does.
+std::int64_t OnlineState::before_at(const Unit& unit) const {
+  if (unit.period.begin > 0) return unit.period.begin;
+  return plan_.kind == Kind::rolling ? unit.phase : -1;
+}
+
+std::int64_t OnlineState::taps_for(std::int64_t n) const {
+  std::int64_t lags = plan_.taps();
+  if (plan_.kind == Kind::rolling) {
+    const Period last = plan_.period_at(position_ + n + plan_.period), next = plan_.period_at(last.end());
+    lags = std::max(2 * next.length, past_rows_ + position_ + n + plan_.period + last.length + next.length);
+  }
+  return std::min(lags, filter_->taps());
+}
+
+std::int64_t OnlineState::origin() const {
+  std::int64_t first = first_input_;
+  for (const Unit& unit : units_) first = std::max(first, unit.first_cell * cell_ - unit.phase);
+  return first;
+}
+
+std::int64_t OnlineState::oldest() const {
+  const std::int64_t first = origin();
+  if (first == 0 && (past_rows_ == 0 || !past_.empty())) return 0;
+  return first + plan_.longest + std::max(plan_.longest, filter_->taps() - 1);
 }
 
 std::int64_t OnlineState::nbytes() const {
-  const std::int64_t G = filter_->groups();
-  std::int64_t rows = G * (future_rows_ + stride_ + 2 * kBase);
-  for (const Unit& unit : units_) rows += buffer_rows(unit.phase);
+  std::int64_t rows = filter_->groups() * (future_rows_ + 2 * kBase);
+  for (const Unit& unit : units_)
+    rows += static_cast<std::int64_t>(unit.cells.size() + unit.spare.size()) * cell_ + tile_rows(unit) + unit.sum.size;
   return rows * kTile * static_cast<std::int64_t>(sizeof(float));
 }
 
-/// The tile of this level (plan.levels: the cross tile) of unit g that is due at s.
+std::int64_t OnlineState::summed() const {
+  std::int64_t points = 0;
+  for (const Unit& unit : units_) points += unit.summed;
+  return points;
+}
+
+// ---- inputs
+
+/// The last cell becomes nobody else's.
+void OnlineState::own_last(Unit& unit) const {
+  if (unit.cells.back().use_count() == 1) {
+    std::atomic_thread_fence(std::memory_order_acquire);  // whoever shared it has let go of it
+    return;
+  }
+  const Cell own = shared_floats(cell_ * kTile);
+  std::copy_n(unit.cells.back().get(), cell_ * kTile, own.get());
+  unit.cells.back() = own;
+}
+
+/// Where the input at clock w, the next one, is to be stored. Throws std::bad_alloc.
+float* OnlineState::input_row(Unit& unit, std::int64_t w) {
+  if (w / cell_ == unit.first_cell + static_cast<std::int64_t>(unit.cells.size())) {
+    if (unit.spare.empty()) unit.spare.push_back(shared_floats(cell_ * kTile));
+    unit.cells.push_back(std::move(unit.spare.back()));
+    unit.spare.pop_back();
+    while (keep_ > 0 && (unit.first_cell + 1) * cell_ <= w - keep_) {
+      unit.cells.pop_front();
+      unit.first_cell++;
+    }
+  }
+  return unit.cells.back().get() + w % cell_ * kTile;
+}
+
+/// Inputs from clock w on, as far as they lie together.
+RowRun OnlineState::input_run(const Unit& unit, std::int64_t w) const {
+  const Cell& cell = unit.cells[static_cast<std::size_t>(w / cell_ - unit.first_cell)];
+  return {cell.get() + w % cell_ * kTile, cell_ - w % cell_};
+}
+
+void OnlineState::copy_inputs(std::int64_t g, std::int64_t first, std::int64_t last, float* to) const {
+  const Unit& unit = units_[static_cast<std::size_t>(g)];
+  for (std::int64_t w = first + unit.phase, end = last + unit.phase; w < end;) {
+    const RowRun run = input_run(unit, w);
+    const std::int64_t rows = std::min(run.rows, end - w);
+    to = std::copy_n(run.data, rows * kTile, to);
+    w += rows;
+  }
+}
+
+// ---- tiles
+
+/// The tile of this level that is due at s of unit g; of the last level in a closed or endless plan, what carries
+/// the period before to this one.
 void OnlineState::tile(std::int64_t g, int level, std::int64_t s) {
   Unit& unit = units_[static_cast<std::size_t>(g)];
-  const bool cross = level == plan_.levels;
-  const std::int64_t size = plan_.size(level), past = cross ? s : std::min(size, s);
-  std::int64_t future = cross ? plan_.horizon - s : size;
-  if (!plan_.endless) future = std::min(future, plan_.horizon - s);
-  const float* z = input(g, s - past);
-  // The cross tile has the lags of the largest tile: past + future = 2 top.
+  const bool closed = plan_.kind == Kind::closed, cross = closed && TilePlan::size(level) == plan_.period;
+  const std::int64_t size = TilePlan::size(level), past = std::min(size, s);
+  std::int64_t future = size;
+  if (closed) future = std::min(future, plan_.horizon - s);
+  // The tile across a closed plan has the lags of the largest one within it: past + future is the period.
   const int lags_of = cross ? level - 1 : level;
-  if (plan_.size(lags_of) <= kDirect)
-    carry_direct(z, past, filter_->head(g), buffer(unit, level), future);
-  else
-    carry_transform(z, past, filter_->spectrum(lags_of, g), buffer(unit, level), future);
   unit.tile_at[static_cast<std::size_t>(level)] = s + unit.phase;
+  float* const out = buffer(unit, level);
+  if (TilePlan::size(lags_of) <= kDirect) {  // a cell is not smaller
+    return carry_direct(input_run(unit, s + unit.phase - past).data, past, filter_->head(g), out, future);
+  }
+  const std::int64_t rows = past + future - 1;
+  const Scratch padded(2 * size * kTile, 1);
+  copy_inputs(g, s - past, s, padded.of(0));
+  std::fill_n(padded.of(0) + past * kTile, (rows - past) * kTile, 0.0f);
+  carry_padded(padded.of(0), past, filter_->spectrum(lags_of, g), out, future);
+}
+
+/// What has to be known before the block that begins at s.
+void OnlineState::begin_block(std::int64_t g, std::int64_t s) {
+  Unit& unit = units_[static_cast<std::size_t>(g)];
+  const std::int64_t w = s + unit.phase;
+  if (s > 0 && w < unit.period.end()) return tile(g, TilePlan::due(w, unit.period.length), s);
+  const Period next = plan_.period_at(w);
+  if (s > 0) fit(unit, next);
+  if (plan_.kind == Kind::rolling) {
+    if (unit.tile_at.back() != before_at(unit)) sum_before(g);
+  } else if (s > 0) {
+    tile(g, TilePlan::levels(next.length), s);
+  }
 }
 
 /// Sums of unit g for the block that begins at s.
@@ -144,28 +240,36 @@ void OnlineState::gather(std::int64_t g, std::int64_t s) noexcept {
   const Unit& unit = units_[static_cast<std::size_t>(g)];
   const std::int64_t w = s + unit.phase, skipped = w % kBase;
   std::int64_t rows = kBase - skipped;
-  if (!plan_.endless) rows = std::min(rows, plan_.horizon - s);
+  if (plan_.kind == Kind::closed) rows = std::min(rows, plan_.horizon - s);
   std::fill_n(near_sums(g), kBase * kTile, 0.0f);
   float* to = far_sums(g) + skipped * kTile;
   const std::int64_t filled = std::clamp<std::int64_t>(future_rows_ - s, 0, rows) * kTile;
   if (filled > 0) std::copy_n(future_.get() + (g * future_rows_ + s) * kTile, filled, to);
   std::fill(to + filled, to + rows * kTile, 0.0f);
-  for (int level = 0; level <= plan_.levels; level++) {
-    const std::int64_t began = plan_.began(level, w);
-    if (began <= unit.phase) continue;  // nothing had been taken in by then
+  const auto add = [&](int level, std::int64_t began) {
     const float* from = buffer(unit, level) + (w - began) * kTile;
     for (std::int64_t i = 0; i < rows * kTile; i += kLanes) store(to + i, load(to + i) + load(from + i));
+  };
+  const int levels = TilePlan::levels(unit.period.length);
+  for (int level = 0; level < levels; level++) {
+    const std::int64_t began = TilePlan::began(level, w);
+    if (began > unit.phase) add(level, began);  // else nothing had been taken in by then
   }
+  const std::int64_t before = before_at(unit);
+  if (before >= 0) add(levels, before);
 }
 
 void OnlineState::step(const GatedConv& job, std::int64_t row, std::int64_t g, std::int64_t s) {
-  const std::int64_t w = s + units_[static_cast<std::size_t>(g)].phase, at = w % kBase;
+  Unit& unit = units_[static_cast<std::size_t>(g)];
+  const std::int64_t w = s + unit.phase, at = w % kBase;
   if (s == 0 || at == 0) {
-    if (s > 0) tile(g, plan_.due(w), s);
+    begin_block(g, s);
     gather(g, s);
+  } else if (at == kBase / 2 && plan_.kind == Kind::rolling) {
+    sum_ahead(g, w);
   }
   const float* h = filter_->near(g);
-  float* const z = input_row(g, s);
+  float* const z = input_row(unit, w);
   const float* const far = far_sums(g) + at * kTile;
   float* const near = near_sums(g) + at * kTile;
   for (int lane = 0; lane < kTile; lane += kLanes) {
@@ -180,33 +284,51 @@ void OnlineState::step(const GatedConv& job, std::int64_t row, std::int64_t g, s
   }
 }
 
-void OnlineState::slide() noexcept {
-  const std::int64_t kept = plan_.horizon / 2, dropped = position_ - kept - origin_;
-  if (dropped <= 0) return;
-  for (std::int64_t g = 0; g < filter_->groups(); g++) {
-    float* rows = input_row(g, origin_);
-    std::copy(rows + dropped * kTile, rows + (dropped + kept) * kTile, rows);
-  }
-  origin_ += dropped;
+void OnlineState::advance(std::int64_t n) noexcept {
+  position_ += n;
+  if (keep_ > 0 && position_ >= keep_) past_.clear();
+}
+
+void OnlineState::begin(int threads) {
+  if (position_ > 0 || plan_.kind != Kind::rolling) return;
+  parallel_for_throwing(filter_->groups(), threads, [&](std::int64_t g, int) {
+    begin_block(g, 0);
+    sum_ahead(g, units_[static_cast<std::size_t>(g)].phase);
+  });
 }
 
 void OnlineState::rewind(std::int64_t position) {
   for (std::int64_t g = 0; g < filter_->groups(); g++) {
     Unit& unit = units_[static_cast<std::size_t>(g)];
     const std::int64_t w = position + unit.phase, at = w % kBase;
-    for (int level = 0; level <= plan_.levels; level++) {
-      const std::int64_t began = plan_.began(level, w);
-      // A tile that begins right here is computed by the next step.
-      if (began > unit.phase && began < w && unit.tile_at[static_cast<std::size_t>(level)] != began)
+    while (!unit.cells.empty() && (unit.first_cell + static_cast<std::int64_t>(unit.cells.size()) - 1) * cell_ >= w) {
+      if (unit.cells.back().use_count() == 1 && plan_.kind == Kind::closed) unit.spare.push_back(unit.cells.back());
+      unit.cells.pop_back();
+    }
+    if (!unit.cells.empty()) own_last(unit);
+    // A period, and a tile, that begins right here is begun by the next step.
+    fit(unit, plan_.period_at(position == 0 ? w : w - 1));
+    if (position == 0 || w == unit.period.end()) continue;
+    for (int level = 0; level < TilePlan::levels(unit.period.length); level++) {
+      const std::int64_t began = TilePlan::began(level, w);
+      if (began > std::max(unit.phase, unit.period.begin) && began < w &&
+          unit.tile_at[static_cast<std::size_t>(level)] != began)
         tile(g, level, began - unit.phase);
     }
-    if (position == 0 || at == 0) continue;
+    const std::int64_t before = before_at(unit);
+    if (before >= 0 && unit.tile_at.back() != before) {
+      if (plan_.kind == Kind::rolling)
+        sum_before(g);
+      else
+        tile(g, TilePlan::levels(unit.period.length), before - unit.phase);
+    }
+    if (at == 0) continue;
     const std::int64_t block = std::max<std::int64_t>(0, position - at);
     gather(g, block);
     const float* h = filter_->near(g);
     for (std::int64_t s = block; s < position; s++) {
       float* near = near_sums(g) + (s + unit.phase) % kBase * kTile;
-      const float* z = input(g, s);
+      const float* z = input_run(unit, s + unit.phase).data;
       const std::int64_t left = kBase - (s + unit.phase) % kBase;
       for (std::int64_t i = kTile; i < left * kTile; i += kLanes)
         store(near + i, fma(load(h + i), load(z + i % kTile), load(near + i)));
@@ -216,11 +338,17 @@ void OnlineState::rewind(std::int64_t position) {
 }
 
 void OnlineState::resume(std::int64_t origin, const TileView& inputs) {
-  origin_ = origin;
-  for (std::int64_t g = 0; g < filter_->groups(); g++)
-    std::copy_n(inputs.group(g), inputs.length * kTile, input_row(g, origin));
+  first_input_ = origin;
+  for (std::int64_t g = 0; g < filter_->groups(); g++) {
+    Unit& unit = units_[static_cast<std::size_t>(g)];
+    unit.first_cell = (origin + unit.phase) / cell_;
+    const std::int64_t first = origin + unit.phase;
+    for (std::int64_t t = 0; t < inputs.length; t++)
+      std::copy_n(inputs.group(g) + t * kTile, kTile, input_row(unit, first + t));
+  }
   // No tile has been computed, so going back nowhere computes all that are under way.
   rewind(origin + inputs.length);
+  advance(0);
 }
 
 void online_conv(const std::vector<OnlineState*>& states, const std::vector<std::int64_t>& offsets,

@@ -1,106 +1,133 @@
-// Long convolution token by token: exact, at a cost that does not grow with the context.
+// Long convolution token by token: exact, at a cost that does not grow with the context, and no step of which costs
+// much more than others.
 //
-// A state begins at a base position. What lies before it has been summed up once into `future`
-// (futurefill.hpp); the tokens since then meet in tiles (tileplan.hpp). A tile overwrites its
-// buffer, so going back and computing it again gives the same bits.
+// A state begins at a base position. What its tokens add to one another goes through tiles (tileplan.hpp); what lies
+// before the base has been summed up once into `future` (futurefill.hpp), or, where nobody knows how far the
+// sequence will go, is summed up for one period after the other (pastsums.cpp). A tile overwrites its buffer, and so
+// does a sum, so going back and computing it again gives the same bits.
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <memory>
 #include <vector>
 
 #include "aligned.hpp"
 #include "gatedconv.hpp"
-#include "tileplan.hpp"
+#include "onlinefilter.hpp"
 
 namespace hyena {
 
-/// One convolution's taps as the tiles need them. Never changes, so states share it.
-class OnlineFilter {
- public:
-  /// For tiles up to `top`; taps [G, K, 16] are the first min(total, 2 top) of `total`. Takes the
-  /// spectra that `smaller` (may be null) has. Throws std::bad_alloc.
-  OnlineFilter(const TileView& taps, std::int64_t total, std::int64_t top, const OnlineFilter* smaller, int threads);
-
-  std::int64_t groups() const { return groups_; }
-  std::int64_t taps() const { return total_; }
-  std::int64_t top() const { return top_; }
-  std::int64_t nbytes() const;
-  /// The first kBase taps, and the first 2 kDirect, of one group; zero beyond the last.
-  const float* near(std::int64_t g) const { return near_.get() + g * kBase * kTile; }
-  const float* head(std::int64_t g) const { return head_.get() + g * 2 * kDirect * kTile; }
-  /// Spectrum of h[1 .. 2 size) of one group, for size > kDirect.
-  TileView spectrum(int level, std::int64_t g) const;
-
- private:
-  std::int64_t groups_, total_, top_;
-  AlignedArray<float> near_, head_;
-  std::vector<std::shared_ptr<const float>> spectra_;  // by level; null where tiles are direct
+/// Rows [G, n, 16] before the base, which `owner` keeps in memory; the first one is at position `first` < 0.
+struct PastRows {
+  TileView rows;
+  std::int64_t first;
+  std::shared_ptr<const void> owner;
 };
 
 /// One sequence in one convolution. Positions count from the base.
 class OnlineState {
  public:
-  /// Room for `horizon` steps (rounded up by TilePlan). `future` [G, F, 16] is what rows before the
-  /// base add to the first F outputs and zero beyond; null for none. Phases depend on the number of
-  /// the unit, first_unit + g, alone; first_unit < 0 starts all units' clocks at 0. Throws
-  /// std::bad_alloc.
-  OnlineState(std::shared_ptr<const OnlineFilter> filter, std::int64_t horizon, std::int64_t first_unit,
-              const TileView* future);
-  /// A copy that shares filter and future. Throws std::bad_alloc.
+  /// `future` [G, F, 16] is what rows before the base add to the first F outputs and zero beyond; null for none.
+  /// `past`, of a rolling plan: rows before the base that are not in `future`, oldest first, up to the base. Phases
+  /// depend on the number of the unit, first_unit + g, alone; first_unit < 0 starts all units' clocks at 0. At
+  /// least `keep` of the newest inputs are held (0: all). Throws std::bad_alloc.
+  OnlineState(std::shared_ptr<const OnlineFilter> filter, const TilePlan& plan, std::int64_t first_unit,
+              std::int64_t keep, const TileView* future, std::vector<PastRows> past);
+  /// A copy that shares filter, future, and inputs that are not written to any more. Throws std::bad_alloc.
   OnlineState(const OnlineState& other);
   OnlineState& operator=(const OnlineState&) = delete;
 
-  const OnlineFilter& filter() const { return *filter_; }
+  const std::shared_ptr<const OnlineFilter>& filter() const { return filter_; }
   const TilePlan& plan() const { return plan_; }
   std::int64_t position() const { return position_; }
-  /// Steps that can still be taken before a new base (or `slide`) is needed.
-  std::int64_t room() const { return origin_ + plan_.horizon - position_; }
+  /// Steps that can still be taken.
+  std::int64_t room() const { return plan_.horizon - position_; }
+  /// Taps that `n` further steps need.
+  std::int64_t taps_for(std::int64_t n) const;
   /// The positions that rewind can go back to are [oldest(), position()].
-  std::int64_t oldest() const { return origin_ == 0 ? 0 : origin_ + 2 * plan_.top(); }
-  /// Inputs are kept from this position on.
-  std::int64_t origin() const { return origin_; }
+  std::int64_t oldest() const;
+  /// Inputs are held from this position on.
+  std::int64_t origin() const;
   /// [G, F, 16], what rows before the base add.
   TileView future() const {
     return {const_cast<float*>(future_.get()), filter_->groups(), future_rows_, future_rows_ * kTile};
   }
-  const float* input(std::int64_t g, std::int64_t s) const {
-    return inputs_.get() + (g * stride_ + s - origin_) * kTile;
-  }
+  /// Copies inputs [first, last) of group g.
+  void copy_inputs(std::int64_t g, std::int64_t first, std::int64_t last, float* to) const;
   std::int64_t nbytes() const;
+  /// Points of products that steps have added to sums so far (pastsums.cpp), and in the busiest step.
+  std::int64_t summed() const;
 
-  /// Endless plans only: forgets the older half of the inputs, which makes room.
-  void slide() noexcept;
+  /// Computes what the next step needs of the past, if it is the first one after the beginning, so that it need not.
+  /// Throws std::bad_alloc.
+  void begin(int threads);
   /// Back to `position`, as if the steps since had not been. Throws std::bad_alloc.
   void rewind(std::int64_t position);
   /// A new state to where one is that holds these inputs [G, n, 16] from position `origin` on, with
-  /// the same filter, horizon, units and future. Throws std::bad_alloc.
+  /// the same filter, plan, units, future and past. Throws std::bad_alloc.
   void resume(std::int64_t origin, const TileView& inputs);
 
   /// The step at s of unit g on row `row` of the job. Throws std::bad_alloc.
   void step(const GatedConv& job, std::int64_t row, std::int64_t g, std::int64_t s);
   /// All units have stepped up to this position.
-  void advance(std::int64_t n) noexcept { position_ += n; }
+  void advance(std::int64_t n) noexcept;
 
  private:
+  using Cell = std::shared_ptr<float>;
+  /// A sum in the spectral domain of what a period needs of blocks before the last one.
+  struct Sum {
+    Period of{-1, 0};
+    std::int64_t done = 0;  // parts of products that are in it
+    AlignedArray<float> data;
+    std::int64_t size = 0;  // points there is memory for
+  };
   struct Unit {
     std::int64_t phase;
-    AlignedArray<float> buffers;        // tiles by level, then the cross tile's `phase` rows
+    std::int64_t first_cell;            // number of the first cell held
+    std::deque<Cell> cells;             // inputs, cell_ rows each, by the clock; the last one is nobody else's
+    std::vector<Cell> spare;            // for inputs to come
+    Period period{0, 0};                // the one under way
+    AlignedArray<float> tiles;          // by level, then what lies before the period
     std::vector<std::int64_t> tile_at;  // clock at which the tile in each buffer began, or -1
+    Sum sum;
+    std::int64_t summed = 0;  // points, see `summed`
   };
-  float* buffer(const Unit& unit, int level) const { return unit.buffers.get() + (plan_.size(level) - kBase) * kTile; }
-  std::int64_t buffer_rows(std::int64_t phase) const;
+
+  // onlineconv.cpp
+  Unit copy_of(const Unit& other) const;
+  void own_last(Unit& unit) const;
+  float* buffer(const Unit& unit, int level) const {
+    return unit.tiles.get() + (TilePlan::size(level) - kBase) * kTile;
+  }
+  std::int64_t tile_rows(const Unit& unit) const;
+  void fit(Unit& unit, Period period) const;
+  std::int64_t before_at(const Unit& unit) const;
   float* far_sums(std::int64_t g) const { return sums_.get() + 2 * g * kBase * kTile; }
   float* near_sums(std::int64_t g) const { return far_sums(g) + kBase * kTile; }
-  float* input_row(std::int64_t g, std::int64_t s) { return const_cast<float*>(input(g, s)); }
+  float* input_row(Unit& unit, std::int64_t w);
+  RowRun input_run(const Unit& unit, std::int64_t w) const;
+  void begin_block(std::int64_t g, std::int64_t s);
   void tile(std::int64_t g, int level, std::int64_t s);
   void gather(std::int64_t g, std::int64_t s) noexcept;
 
+  // pastsums.cpp
+  struct Blocks;
+  Blocks blocks_before(const Unit& unit, Period next) const;
+  RowRun row_run(const Unit& unit, std::int64_t g, std::int64_t w, std::int64_t lowest) const;
+  void add_block(std::int64_t g, Period next, std::int64_t end, std::int64_t lowest, int part);
+  void sum_parts(std::int64_t g, Period next, std::int64_t parts);
+  void sum_ahead(std::int64_t g, std::int64_t w);
+  void sum_before(std::int64_t g);
+
   std::shared_ptr<const OnlineFilter> filter_;
   TilePlan plan_;
+  std::int64_t keep_, cell_;
   std::shared_ptr<const float> future_;  // [G, future_rows, 16]
-  std::int64_t future_rows_, position_ = 0, origin_ = 0, stride_;
+  std::int64_t future_rows_, position_ = 0, first_input_ = 0;
+  std::vector<PastRows> past_;  // none any more once they are too old for everything to come
+  std::int64_t past_rows_;
   std::vector<Unit> units_;
-  AlignedArray<float> inputs_;  // [G, stride, 16]
   // [G, 2, kBase, 16], for every output of the block under way: what blocks before it add, and what
   // the block itself has added so far (apart, because it is often much smaller).
   AlignedArray<float> sums_;

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from . import kernels
 from .online import OnlineConv
-from .online_taps import SURE_REWIND
 from .parts import Parts
+from .step_plan import SURE_REWIND
 
 Floats = NDArray[np.float32]
 

@@ -18,9 +18,9 @@ from .batches import grouped
 from .errors import InputError, ModelError
 from .network import PROGRESS_ROWS, Floats, Ids, log_softmax
 from .online import ahead_for
-from .online_taps import LONGEST_HORIZON
 from .state import State
 from .step import RecordedStep
+from .step_plan import MOST_DROPPED
 from .whole import WholeSequences, split
 
 
@@ -161,10 +161,10 @@ class Engine(WholeSequences):
             raise InputError(f"history is {history!r}, must be keep or drop")
         if history == "keep":
             return None
-        if max_new_tokens is None or room > LONGEST_HORIZON:
+        if max_new_tokens is None or room > MOST_DROPPED:
             raise InputError(
                 "prefill with history='drop' needs max_new_tokens, the tokens that will follow, up "
-                f"to {LONGEST_HORIZON}"
+                f"to {MOST_DROPPED}"
             )
         return room or None  # where nothing can follow, nothing is prepared
 

@@ -157,9 +157,10 @@ class ModalFilter:
 class _Shared:
     """What prepare computes; replaced as a whole, never changed."""
 
-    hidden: Array  # tiles [G, P, 16]
+    hidden: Array  # tiles [G, P, 16], from time `begin` on
     time_norm: Array | None  # [16 G], divisors of channel_l1
     channel_norm: Array | None  # [C], divisors of time_l2
+    begin: int = 0
 
 
 class SineFilter:
@@ -207,12 +208,15 @@ class SineFilter:
             return self._shared
 
     def block(self, c0: int, c1: int, t0: int, t1: int, threads: int = 1) -> Array:
-        """See LongFilter. Prepares what was not prepared."""
+        """See LongFilter. Prepares what was not prepared, unless the block does not begin at 0."""
         start, end = min(t0, self.taps), min(t1, self.taps)
-        shared = self._prepared(end, threads)
-        taps = self._unscaled(shared.hidden, c0, c1, start, end, threads)
+        shared = self._shared
+        if shared.hidden.shape[0] * TILE < self._kept(end):
+            alone = start > 0 and self._normalize != "time_l2"
+            shared = self._stretch(start, end, threads) if alone else self._prepared(end, threads)
+        taps = self._unscaled(shared, c0, c1, start, end, threads)
         if shared.time_norm is not None:
-            taps /= shared.time_norm[start:end]
+            taps /= shared.time_norm[start - shared.begin : end - shared.begin]
         if shared.channel_norm is not None:
             taps /= shared.channel_norm[c0:c1, None]
         if end == t1:
@@ -249,20 +253,34 @@ class SineFilter:
         hidden[:have] = old.hidden
         for t0 in range(have * TILE, tiles * TILE, _PIECE):
             t1 = min(t0 + _PIECE, tiles * TILE, self.taps)
-            hidden[t0 // TILE : -(-t1 // TILE)] = kernels.sine_mlp(
-                self._features(t0, t1), self._weights, self._biases, self._freqs, threads
-            )
+            hidden[t0 // TILE : -(-t1 // TILE)] = self._hidden(t0, t1, threads)
         if self._normalize == "channel_l1":
             norm = np.empty(tiles * TILE, np.float32)
             if old.time_norm is not None:
                 norm[: have * TILE] = old.time_norm
             for t0 in range(have * TILE, tiles * TILE, _PIECE):
                 t1 = min(t0 + _PIECE, tiles * TILE, self.taps)
-                norm[t0:t1] = self._channel_sums(hidden, t0, t1, threads)
+                norm[t0:t1] = self._channel_sums(_Shared(hidden, None, None), t0, t1, threads)
             return _Shared(hidden, norm, None)
         if self._normalize == "time_l2":
-            return _Shared(hidden, None, self._energies(hidden, threads))
+            return _Shared(hidden, None, self._energies(_Shared(hidden, None, None), threads))
         return _Shared(hidden, None, None)
+
+    def _stretch(self, t0: int, t1: int, threads: int) -> _Shared:
+        """What is shared at times t0 .. t1 alone, for a few taps that follow many."""
+        begin = t0 // TILE * TILE
+        shared = _Shared(self._hidden(begin, t1, threads), None, None, begin)
+        if self._normalize != "channel_l1":
+            return shared
+        norm = self._channel_sums(shared, begin, t1, threads)
+        return _Shared(shared.hidden, norm, None, begin)
+
+    def _hidden(self, t0: int, t1: int, threads: int) -> Array:
+        """Hidden units [ceil((t1 - t0) / 16), P, 16]; t0 is a multiple of 16."""
+        hidden: Array = kernels.sine_mlp(
+            self._features(t0, t1), self._weights, self._biases, self._freqs, threads
+        )
+        return hidden
 
     def _features(self, t0: int, t1: int) -> NDArray[np.float64]:
         """Positional features [t1 - t0, E]: the stored ones, or those of sine_window."""
@@ -272,28 +290,30 @@ class SineFilter:
         angle = 2 * math.pi * t * np.linspace(1e-4, self._bands - 1, self._bands)
         return np.concatenate([t, np.cos(angle), np.sin(angle)], axis=1)
 
-    def _unscaled(self, hidden: Array, c0: int, c1: int, t0: int, t1: int, threads: int) -> Array:
+    def _unscaled(self, shared: _Shared, c0: int, c1: int, t0: int, t1: int, threads: int) -> Array:
         rates = None if self._rates is None else self._rates[c0:c1]
+        times = None if self._times is None else self._times[shared.begin :]
+        first, end = t0 - shared.begin, t1 - shared.begin
         taps: Array = kernels.filter_block(
-            hidden, self._last[c0:c1], self._times, rates, self._shift, t0, t1, threads
+            shared.hidden, self._last[c0:c1], times, rates, self._shift, first, end, threads
         )
         return taps
 
-    def _channel_sums(self, hidden: Array, t0: int, t1: int, threads: int) -> Array:
+    def _channel_sums(self, shared: _Shared, t0: int, t1: int, threads: int) -> Array:
         """Sum over all channels of |h| at every time, in channel order."""
         total = np.zeros(t1 - t0)
         for c0 in range(0, self.channels, _CHANNELS):
             c1 = min(c0 + _CHANNELS, self.channels)
-            for row in self._unscaled(hidden, c0, c1, t0, t1, threads):
+            for row in self._unscaled(shared, c0, c1, t0, t1, threads):
                 total += np.abs(row)
         return total.astype(np.float32)
 
-    def _energies(self, hidden: Array, threads: int) -> Array:
+    def _energies(self, shared: _Shared, threads: int) -> Array:
         """Root of the sum of squares over all taps, plus 1e-6, of every channel."""
         found = np.empty(self.channels, np.float32)
         for c0 in range(0, self.channels, _CHANNELS):
             c1 = min(c0 + _CHANNELS, self.channels)
-            rows = self._unscaled(hidden, c0, c1, 0, self.taps, threads)
+            rows = self._unscaled(shared, c0, c1, 0, self.taps, threads)
             squares = np.square(rows, dtype=np.float64).sum(axis=1)
             found[c0:c1] = np.sqrt(squares) + 1e-6
         return found

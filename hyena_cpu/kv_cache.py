@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .online_taps import SURE_REWIND
 from .parts import Parts
 from .spectra import LANES
+from .step_plan import SURE_REWIND
 
 Floats = NDArray[np.float32]
 KEY_BLOCK = 128  # attention sums over blocks of this many slots (csrc/attention.cpp)

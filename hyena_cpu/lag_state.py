@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .online_taps import SURE_REWIND
 from .parts import Parts
+from .step_plan import SURE_REWIND
 
 Floats = NDArray[np.float32]
 Words = NDArray[np.int32]

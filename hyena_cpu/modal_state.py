@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from . import kernels
 from .context import Context
 from .filters import ModalFilter
-from .online_taps import SURE_REWIND
 from .parts import Parts
 from .spectra import LANES
+from .step_plan import SURE_REWIND
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

@@ -1,7 +1,8 @@
 """A sequence in one long convolution: whole chunks by transform, token by token through tiles.
 
-A step costs the same at any context (csrc/onlineconv.hpp). When steps begin, what the history
-adds to the next `horizon` outputs is summed up once; when these are used up, it is done again.
+A step costs the same at any context, and none costs much more than others (csrc/onlineconv.hpp):
+what the history adds to further outputs is summed up when steps begin, for as many as were asked
+for, or else for some, and then a little in every step.
 
 Shapes: G groups of 16 channels, n new rows, P rows of history.
 """
@@ -18,9 +19,10 @@ from numpy.typing import NDArray
 from . import kernels
 from .errors import LimitError
 from .history import History
-from .online_taps import SHORTEST_HORIZON, SURE_REWIND, OnlineTaps, power_of_two
+from .online_taps import LOOK_AHEAD, OnlineTaps
 from .parts import Parts
 from .spectra import LANES
+from .step_plan import FOR_EVER, SHORTEST_HORIZON, SURE_REWIND, power_of_two
 
 Floats = NDArray[np.float32]
 # Up to so many rows, or this part of the history, a chunk goes row by row: a transform would have
@@ -42,6 +44,7 @@ class OnlineConv:
         self._history = History(taps.bank.groups, self._needed)  # those of `_state` follow it
         self._base = 0  # position at which `_state` began
         self._state: kernels.OnlineState | None = None
+        self._sure = 0  # `_state` has all it needs for steps up to this position of its own
         self._ahead: tuple[int, Floats] | None = None  # (position, what follows it): see `peek`
 
     @property
@@ -134,7 +137,20 @@ class OnlineConv:
 
     def _newest(self, n: int) -> Floats:
         """Up to n of the newest inputs."""
+        self._settle()
         return self._history.newest(n, self._later())
+
+    def _settle(self) -> None:
+        """Lets go of history once the state has forgotten what followed it."""
+        if self._state is not None and self._first == self._base + self._state.first:
+            self._history.set(None, self._first)
+
+    @property
+    def _first(self) -> int:
+        """Position of the first row held, of those without a gap."""
+        if self._state is None or self._state.first == 0:
+            return self._history.first
+        return self._base + self._state.first
 
     def _later(self) -> Floats | None:
         """The inputs after the history: a copy of those the state alone holds."""
@@ -143,26 +159,24 @@ class OnlineConv:
         return self._state.inputs(self._history.end - self._base, self._state.position)
 
     def reserve(self, n: int, threads: int = 1) -> None:
-        """Prepares for n further steps now (65,536 or an eighth of the history at most), so that
-        none of them has to make room.
-        """
-        state = self._state
-        if n > 0 and (state is None or (state.room < n and not state.endless)):
+        """Prepares for n further steps now (16,384 at most), so that none of them has to."""
+        if n > 0 and (self._state is None or self._state.room < n):
             self._start(threads, n)
 
     def drop_history(self, n: int, threads: int = 1) -> None:
-        """`reserve`, and then lets go of the rows before the present horizon, if they are more than
+        """`reserve`, and then lets go of the rows before the present base, if they are more than
         a finite filter needs for ever: the sequence has to end at `last`.
         """
-        self.reserve(n, threads)
+        if n > 0 and (self._state is None or self._state.room < n or self._state.rolling):
+            self._start(threads, n, drop=True)
         if self._state is not None and not self._state.endless:
             self._history.set(None, self._base)
             self._ahead = None
 
     @property
     def last(self) -> int | None:
-        """Where the sequence has to end, for want of the rows before the present horizon."""
-        first = self._history.first
+        """Where the sequence has to end, for want of the rows before the present base."""
+        first = self._first
         if self._state is None or first == 0 or first < self._base:
             return None
         enough = self.position - first >= self._taps.reach
@@ -171,7 +185,7 @@ class OnlineConv:
     @property
     def oldest(self) -> int:
         """The earliest position that `rewind` can go back to."""
-        first = self._history.first
+        first = self._first
         oldest = 0 if first == 0 else first + self._taps.reach
         return oldest if self._state is None else min(oldest, self._base + self._state.oldest)
 
@@ -186,12 +200,7 @@ class OnlineConv:
             raise LimitError(f"cannot rewind to {position}: the sequence is at {self.position}")
         self._ahead = None
         if self._state is not None and position - self._base >= self._state.oldest:
-            now = position - self._base
-            self._state.rewind(now)
-            if position < self._history.end:
-                # An endless state that has dropped what the history begins with.
-                first = max(self._state.first, now - self._needed)
-                self._history.set(self._state.inputs(first, now), position)
+            self._state.rewind(position - self._base)
             return
         if position < self.oldest:
             raise LimitError(
@@ -205,17 +214,19 @@ class OnlineConv:
         """An independent copy that shares the history."""
         twin = OnlineConv(self._taps)
         twin._history, twin._base = self._history.fork(), self._base
-        twin._ahead = self._ahead
+        twin._ahead, twin._sure = self._ahead, self._sure
         twin._state = None if self._state is None else self._state.fork()
         return twin
 
     def parts(self) -> dict[str, Any]:
         """Everything to go on from, as plain data; what is in tiles can be computed again."""
+        self._settle()
         state, steps = self._state, None
         if state is not None:
             steps = {
                 "base": self._base,
-                "horizon": state.horizon,
+                "horizon": min(state.horizon, FOR_EVER),
+                "period": state.period if state.rolling else 0,
                 "first": state.first,
                 "inputs": state.inputs(state.first, state.position),
                 "future": state.future,
@@ -228,7 +239,7 @@ class OnlineConv:
         self._history.restore(history)
         if steps is not None:
             self._base = steps.whole("base", 0, self._history.end)
-            self._state = self._taps.restored(steps, self._base, threads)
+            self._state = self._taps.restored(steps, self._base, self._history.chunks, threads)
             if not self._base + self._state.first <= self._history.end <= self.position:
                 raise steps.refuse(f"does not follow inputs that end at {self._history.end}")
         first = self._history.first
@@ -247,7 +258,7 @@ class OnlineConv:
         done = 0
         while done < z.shape[1]:
             state = self.make_room(threads)
-            n = min(state.room, z.shape[1] - done)
+            n = min(self._sure - state.position, z.shape[1] - done)
             cut = (slice(None), slice(done, done + n))
             kernels.online_conv(
                 [state],
@@ -263,38 +274,41 @@ class OnlineConv:
         return y
 
     def make_room(self, threads: int) -> kernels.OnlineState:
-        """The state, with room for one more step at least."""
+        """The state, ready for one more step at least."""
         state = self._state
-        if state is None or (state.room == 0 and not state.endless):
-            return self._start(threads, None)
-        if state.room == 0:
-            self._archive()
-            state.slide()
+        if state is None or state.room == 0:
+            state = self._start(threads, None)
+        if state.position >= self._sure:
+            self._settle()
+            steps = self._taps.look_ahead(state, self.position, threads)
+            self._sure = state.position + min(steps, state.room)
         return state
 
-    def _start(self, threads: int, wanted: int | None) -> kernels.OnlineState:
+    def _start(
+        self, threads: int, wanted: int | None, *, drop: bool = False
+    ) -> kernels.OnlineState:
         """A new base here."""
         if self.last is not None:
             raise LimitError(f"the history of this sequence was dropped: it ends at {self.last}")
         self._stop()
-        taps = self._taps
-        horizon, top = taps.plan(self._history.end, wanted)
-        prepared = taps.filter(top, threads)
-        future = taps.future(self._history.chunks, horizon, threads)
+        plan = self._taps.plan(self._history.end, wanted)
+        if drop and wanted is not None and plan.kind == "rolling":
+            plan = plan._replace(horizon=wanted)
+        self._state = self._taps.begin(
+            plan, self._history.end, self._history.chunks, threads, drop=drop
+        )
         self._base = self._history.end
-        self._state = kernels.OnlineState(prepared, horizon, taps.first_unit, future)
+        # Sequences of other layers look ahead at other steps.
+        self._sure = min(self._state.room, 1 + self._taps.first_unit % LOOK_AHEAD)
         return self._state
 
     def _stop(self) -> None:
         """Everything back into the history."""
-        self._archive()
-        self._state = None
-
-    def _archive(self) -> None:
-        """Copies the state's newest inputs to the history."""
+        self._settle()
         later = self._later()
         if later is not None and later.shape[1]:
             self._history.append(later)
+        self._state = None
 
 
 def goes_by_steps(position: int, n: int) -> bool:

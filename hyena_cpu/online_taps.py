@@ -14,28 +14,23 @@ from numpy.typing import NDArray
 from . import kernels
 from .filters import LongFilter
 from .parts import Parts
-from .spectra import BLOCK_BYTES, LANES, FilterBank, SpectraCache, tile_bytes
+from .spectra import BLOCK_BYTES, LANES, TAPS_BYTES, FilterBank, SpectraCache, tile_bytes
+from .step_plan import (
+    CELL,
+    FOR_EVER,
+    LONGEST_PERIOD,
+    SHORTEST_PERIOD,
+    SURE_REWIND,
+    StepPlan,
+    period_for,
+    power_of_two,
+    step_plan,
+)
 
 Floats = NDArray[np.float32]
 ROW = 4 * LANES  # bytes of one row of one group
-SHORTEST_HORIZON = 64
-USUAL_HORIZON = 2048
-LONGEST_HORIZON = 1 << 16
-SURE_REWIND = 128  # rows that a filter of any length can be rewound by, once so many were taken in
-
-
-def horizon_for(history: int, wanted: int | None) -> int:
-    """Steps to make room for after `history` rows when `wanted` (None: unknown) are to come."""
-    usual = max(USUAL_HORIZON, power_of_two(-(-history // 8)))
-    if wanted is None:
-        return usual
-    # Many more steps are not planned at once: memory grows with the horizon.
-    return min(power_of_two(max(wanted, SHORTEST_HORIZON)), max(usual, LONGEST_HORIZON))
-
-
-def power_of_two(n: int) -> int:
-    """The smallest power of two >= n."""
-    return 1 << max(0, n - 1).bit_length()
+FORMER_HORIZON = 1 << 17  # the longest that files hold
+LOOK_AHEAD = 32  # steps between which a growing filter is evaluated further
 
 
 class OnlineTaps:
@@ -66,28 +61,80 @@ class OnlineTaps:
         """Rows before an output that it can depend on."""
         return self.bank.source.taps - 1
 
-    def plan(self, position: int, wanted: int | None) -> tuple[int, int]:
-        """(horizon, largest tile) of a state that begins at `position`, for `wanted` steps."""
-        horizon = horizon_for(min(position, self.reach), wanted)
-        if self.longest is not None:
-            horizon = min(horizon, power_of_two(max(self.longest - position, SHORTEST_HORIZON)))
-        rounded, top, endless = kernels.tile_plan(horizon, self.bank.source.taps)
-        return (self.endless_horizon(top) if endless else rounded), top
+    def plan(self, position: int, wanted: int | None) -> StepPlan:
+        """How a state that begins at `position` goes on, for `wanted` steps (None: unknown)."""
+        return step_plan(position, self.bank.source.taps, wanted, self.longest)
 
-    @staticmethod
-    def endless_horizon(top: int) -> int:
-        """Horizon of an endless state: it keeps half when it drops old inputs; tiles need 2 top."""
-        return 2 * (2 * top + SURE_REWIND)
-
-    def filter(self, top: int, threads: int) -> kernels.OnlineFilter:
-        """The filter prepared for tiles up to `top` at least."""
+    def filter(self, taps: int, threads: int) -> kernels.OnlineFilter:
+        """The filter, of which so many taps are known at least, or all there are."""
+        bank = self.bank
+        taps = min(taps, bank.source.taps)
         with self._lock:
-            if self._filter is None or self._filter.top < top:
-                taps = self.bank.taps(2 * top, threads)
-                total = self.bank.source.taps
-                self._filter = kernels.OnlineFilter(taps, total, top, self._filter, threads=threads)
-                self.bank.release()
+            if self._filter is None:
+                self._filter = kernels.OnlineFilter(bank.groups, bank.source.taps)
+                taps = max(taps, min(kernels.head_taps, bank.source.taps))
+            known = self._filter.known
+            if known < taps:
+                self._filter.append(bank.tiles(0, bank.groups, known, taps, threads))
+                bank.release()
             return self._filter
+
+    def begin(
+        self,
+        plan: StepPlan,
+        base: int,
+        chunks: Sequence[Floats],
+        threads: int,
+        *,
+        drop: bool = False,
+    ) -> kernels.OnlineState:
+        """A state that begins at `base` and follows the rows of chunks [G, P_i, 16], end to end;
+        drop: it must not need them, for `plan.horizon` steps.
+        """
+        if plan.kind != "rolling" or drop:
+            return self._state(plan, base, self.future(chunks, plan.horizon, threads), [], threads)
+        state = self._state(plan, base, None, chunks, threads)
+        state.begin(threads=threads)
+        return state
+
+    def _state(
+        self,
+        plan: StepPlan,
+        base: int,
+        future: Floats | None,
+        past: Sequence[Floats],
+        threads: int,
+    ) -> kernels.OnlineState:
+        if plan.kind == "rolling":
+            state = kernels.OnlineState.rolling_on(
+                self.filter(1, threads),
+                self.first_unit,
+                plan.period,
+                plan.longest,
+                plan.horizon,
+                base,
+                past,
+                future,
+                SURE_REWIND,
+            )
+            self.filter(state.taps_for(2 * plan.period), threads)
+            return state
+        taps = plan.period if plan.kind == "closed" else 2 * plan.period
+        prepared = self.filter(taps, threads)
+        return kernels.OnlineState(prepared, plan.horizon, self.first_unit, future, SURE_REWIND)
+
+    def look_ahead(self, state: kernels.OnlineState, position: int, threads: int) -> int:
+        """Knows the taps that the next steps of a state, now at `position` of its sequence, need;
+        returns how many steps.
+
+        Longer periods need many taps more at once: those are evaluated before, step by step too.
+        """
+        known = state.filter.known
+        if known == self.bank.source.taps:
+            return FOR_EVER
+        soon = state.taps_for(period_for(position) + 2 * LOOK_AHEAD)
+        self.filter(max(state.taps_for(LOOK_AHEAD), min(known + 2 * LOOK_AHEAD, soon)), threads)
+        return LOOK_AHEAD
 
     def future(self, chunks: Sequence[Floats], horizon: int, threads: int) -> Floats | None:
         """What the rows of chunks [G, P_i, 16], end to end, add to the next `horizon` outputs."""
@@ -101,7 +148,7 @@ class OnlineTaps:
         block = self._block(lags)
         for g0 in range(0, groups, block):
             g1 = min(g0 + block, groups)
-            taps = self.bank.tiles(g0, g1, lags, threads)
+            taps = self.bank.tiles(g0, g1, 0, lags, threads)
             ahead = 0
             for chunk in reversed(chunks):
                 kernels.future_fill(chunk[g0:g1], taps, out[g0:g1], ahead, threads=threads)
@@ -116,39 +163,67 @@ class OnlineTaps:
 
     def starting_bytes(self, history: int, wanted: int | None, threads: int) -> int:
         """Bytes that pass by when steps begin after `history` rows, beside what stays."""
-        horizon, _ = self.plan(history, wanted)
-        rows = min(horizon, self.reach)
+        plan = self.plan(history, wanted)
+        lags = min(self._known(plan, history), self.bank.source.taps)
+        making = self._making(lags)
+        if plan.kind == "rolling":  # of each thread: parts of transforms, copies of what lies apart
+            return making + threads * ROW * 7 * plan.period
+        rows = min(plan.horizon, self.reach)
         if history == 0 or rows == 0:
-            return 0
-        groups = min(self._block(history + rows), self.bank.groups)
+            return making
         lags = min(history + rows, self.bank.source.taps)
+        groups = min(self._block(lags), self.bank.groups)
         points = kernels.transform_size(min(history + rows, 4 * rows))
         # Of each thread: a part of the sum, a padded block of the past, its spectrum, the product.
         filling = threads * ROW * (rows + 3 * points)
-        network = self.bank.source.nbytes(lags) + self.bank.source.working_bytes(lags)
         return (
             self.bank.groups * ROW * rows
             + groups * ROW * lags
-            + max(ROW * lags, filling)
-            + (network)
+            + max(self._making(lags), filling + self.bank.source.nbytes(lags))
         )
 
-    def restored(self, steps: Parts, base: int, threads: int) -> kernels.OnlineState:
-        """The state that begins at `base` and was saved as `steps`. InputError if none could."""
-        groups, reach = self.bank.groups, self.reach
-        most = max(LONGEST_HORIZON, horizon_for(min(base, reach), None))
-        horizon = steps.whole("horizon", 1, self.endless_horizon(most // 2))
+    def _making(self, lags: int) -> int:
+        """Bytes that pass by while so many taps are made."""
+        source = self.bank.source
+        return source.nbytes(lags) + source.working_bytes(lags) + max(ROW * lags, TAPS_BYTES)
+
+    def _known(self, plan: StepPlan, length: int) -> int:
+        """Taps that are known at most when a sequence that was planned so has `length` rows."""
+        if plan.kind != "rolling":
+            return plan.period if plan.kind == "closed" else 2 * plan.period
+        return length + 7 * max(plan.period, period_for(length))
+
+    def restored(
+        self, steps: Parts, base: int, chunks: Sequence[Floats], threads: int
+    ) -> kernels.OnlineState:
+        """The state that begins at `base` and was saved as `steps`. InputError if none could.
+
+        chunks [G, P_i, 16]: the rows before it, as far as they are still there.
+        """
+        groups, taps = self.bank.groups, self.reach + 1
+        horizon = steps.whole("horizon", 1, FOR_EVER)
+        period = steps.whole("period", 0, LONGEST_PERIOD) if steps.has("period") else 0
         first = steps.whole("first")
         inputs = steps.floats("inputs", groups, None, LANES)
         future = steps.maybe_floats("future", groups, None, LANES)
-        rounded, top, endless = kernels.tile_plan(horizon, reach + 1)
-        planned = horizon == (self.endless_horizon(top) if endless else rounded)
-        enough = first == 0 or (endless and inputs.shape[1] >= 2 * top)
-        ahead = 0 if future is None else future.shape[1]
-        if not (planned and enough and inputs.shape[1] <= horizon and ahead <= min(horizon, reach)):
-            raise steps.refuse(f"does not fit a filter of {reach + 1} taps")
-        state = kernels.OnlineState(self.filter(top, threads), horizon, self.first_unit, future)
+        if period == 0:
+            rounded, found, endless = kernels.tile_plan(min(horizon, FORMER_HORIZON), taps)
+            plan = StepPlan("endless" if endless else "closed", rounded, found, found)
+            fits = endless or rounded == horizon
+        else:
+            plan = StepPlan("rolling", horizon, period, max(period, period_for(taps)))
+            fits = SHORTEST_PERIOD <= period == power_of_two(period)
+        behind = plan.longest + max(plan.longest, self.reach)
+        enough = first == 0 or (plan.kind != "closed" and inputs.shape[1] >= behind)
+        rows = min(plan.horizon, self.reach)
+        short = inputs.shape[1] <= plan.horizon - first
+        short = short and (future is None or future.shape[1] <= rows)
+        if not (fits and enough and short):
+            raise steps.refuse(f"does not fit a filter of {taps} taps")
+        past = chunks if plan.kind == "rolling" and future is None else []
+        state = self._state(plan, base, future, past, threads)
         if inputs.shape[1]:
+            self.filter(state.taps_for(first + inputs.shape[1]), threads)
             state.resume(first, inputs)
         return state
 
@@ -157,32 +232,42 @@ class OnlineTaps:
         needed = self.reach + SURE_REWIND
         return tile_bytes(self.bank.groups, length if length <= 2 * needed else needed)
 
-    def steps_bytes(self, length: int, wanted: int | None = None) -> int:
-        """Bytes of an OnlineConv beside its history, once `wanted` steps follow `length` rows."""
-        horizon, top = self.plan(length, wanted)
-        future = min(horizon, self.reach) if length else 0
-        # Tiles of all levels, and up to 2 top rows of a cross tile, half of it on average: the
-        # groups' phases are spread evenly.
-        tiles = 2 * top + top + 2 * top // self.bank.groups
-        return self.bank.groups * ROW * (future + (horizon | 1) + min(tiles, 4 * top) + 2 * LANES)
+    def steps_bytes(self, length: int, wanted: int | None = None, steps: int = 1) -> int:
+        """Bytes of an OnlineConv beside a history of all its rows, after `steps` of the `wanted`
+        that follow `length` rows.
+        """
+        plan = self.plan(length, wanted)
+        rows = plan.tile_rows(self.bank.groups, length + steps) + 2 * LANES
+        if plan.kind == "rolling":
+            rows += 2 * CELL
+            if length + steps > 2 * (self.reach + SURE_REWIND):  # some of them are twice there
+                rows += min(steps, plan.held_rows(self.reach + 1))
+        else:
+            rows += plan.held_rows(self.reach + 1)
+            rows += min(plan.horizon, self.reach) if length else 0
+        return self.bank.groups * ROW * rows
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
         """Bytes of an OnlineConv at most, once it steps on from `length` rows; `ahead`: for so many
         steps, having dropped its history.
         """
-        horizon, top = self.plan(length, ahead)
+        plan = self.plan(length, ahead)
         # Chunks are dropped whole, and one much longer than what is needed is cut.
         needed = self.reach + SURE_REWIND
-        history = min(length, 2 * needed + horizon)
-        if ahead is not None and self.reach > top:
+        history = min(length, 2 * needed + plan.held_rows(self.reach + 1))
+        if ahead is not None and plan.kind != "endless":
             history = 0
         return self.bank.groups * ROW * history + self.steps_bytes(length, ahead)
 
     def filter_bytes(self, length: int, wanted: int | None = None) -> int:
         """Bytes of the filters, which sequences share, for `wanted` steps after `length` rows."""
-        _, top = self.plan(length, wanted)
-        taps, spectra = min(2 * top, self.bank.source.taps), 4 * top
-        return self.bank.groups * ROW * (taps + spectra)
+        plan = self.plan(length, wanted)
+        known = min(self._known(plan, length), self.bank.source.taps)
+        spectra = 2 * plan.period if plan.kind == "closed" else 4 * plan.period
+        if plan.kind == "rolling":
+            spectra = max(spectra, 4 * period_for(length))
+        head = kernels.head_taps + LANES
+        return self.bank.groups * ROW * (known + spectra + head)
 
 
 class Convolutions:

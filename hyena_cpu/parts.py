@@ -43,6 +43,10 @@ class Parts:
             raise self._wrong(name, _short(value), f"a number in {low}..{high}")
         return value
 
+    def has(self, name: str) -> bool:
+        """Whether there is a value of this name, which files of older formats may lack."""
+        return name in self._values
+
     def floats(self, name: str, *shape: int | None) -> Floats:
         """An array of this shape; None stands for any length."""
         found = self.maybe_floats(name, *shape)

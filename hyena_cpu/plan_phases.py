@@ -184,11 +184,8 @@ def _state_after(mixer: Mixer, call: Call) -> int:
 
 
 def _steps(taps: OnlineTaps, call: Call) -> int:
-    """Bytes of a convolution's steps: those prepared for, and the next ones if these are fewer."""
-    steps = taps.steps_bytes(call.base, call.wanted)
-    if call.room > taps.plan(call.base, call.wanted)[0]:
-        return max(steps, taps.steps_bytes(call.after + call.room))
-    return steps
+    """Bytes of a convolution's steps."""
+    return taps.steps_bytes(call.base, call.wanted, max(1, call.after + call.room - call.base))
 
 
 def networks(model: Network, call: Call) -> int:

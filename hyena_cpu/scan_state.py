@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .online_taps import SURE_REWIND
 from .parts import Parts
+from .step_plan import SURE_REWIND
 
 Floats = NDArray[np.float32]
 # Positions between two marks; with two of them, a rewind of so many tokens finds one before it.

@@ -146,7 +146,7 @@ class FilterBank:
             have = self._taps.shape[1]
             if have < length:
                 grown = min(max(length, 2 * have, 64), self.source.taps)
-                self._taps = self.tiles(0, self.groups, grown, threads)
+                self._taps = self.tiles(0, self.groups, 0, grown, threads)
             return self._taps[:, :length]
 
     def convolve(
@@ -319,21 +319,23 @@ class FilterBank:
         return [(g, min(g + block, self.groups)) for g in range(0, self.groups, block)]
 
     def _transform(self, g0: int, g1: int, reach: int, out: Floats, threads: int) -> None:
-        kernels.spectrum(self.tiles(g0, g1, reach, threads), out.shape[1], out, threads=threads)
+        kernels.spectrum(self.tiles(g0, g1, 0, reach, threads), out.shape[1], out, threads=threads)
 
     def release(self) -> None:
         """Lets go of the filter's network if it is large; it can be made again."""
         self.source.release(self._cache.budget // NETWORK_SHARE)
 
-    def tiles(self, g0: int, g1: int, length: int, threads: int) -> Floats:
-        """The first `length` taps of tiles g0 .. g1, [g1 - g0, length, 16], made anew."""
-        self.source.prepare(length, threads)
+    def tiles(self, g0: int, g1: int, first: int, last: int, threads: int) -> Floats:
+        """Taps first .. last of tiles g0 .. g1, [g1 - g0, last - first, 16], made anew."""
+        length = last - first
+        if first == 0:  # else they are a few more, for which nothing has to be kept
+            self.source.prepare(length, threads)
         tiles = empty_tiles(g1 - g0, length)
         few = max(1, TAPS_BYTES // (4 * LANES * max(length, 1)))
         for g in range(g0, g1, few):
             end = min(g + few, g1)
             c0, c1 = g * LANES, min(end * LANES, self.channels)
-            block = self.source.block(self.first + c0, self.first + c1, 0, length, threads)
+            block = self.source.block(self.first + c0, self.first + c1, first, last, threads)
             for row in block:
                 np.copyto(row, 0.0, where=np.abs(row) < NEGLIGIBLE)
             kernels.channels_to_tiles(block, tiles[g - g0 : end - g0], threads=threads)

@@ -36,6 +36,7 @@ ROOMS = [
     "spectra",
     "parts",
     "history",
+    "step_plan",
     "online_taps",
     "online",
     "conv_state",

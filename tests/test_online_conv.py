@@ -37,8 +37,17 @@ def causal(w: np.ndarray, taps: np.ndarray) -> np.ndarray:
 
 def online_filter(kernels: ModuleType, taps: np.ndarray, horizon: int):
     """The filter for states of this horizon."""
-    top = kernels.tile_plan(horizon, taps.shape[1])[1]
-    return kernels.OnlineFilter(taps[:, : 2 * top], taps.shape[1], top)
+    _, period, endless = kernels.tile_plan(horizon, taps.shape[1])
+    known = max(2 * period if endless else period, kernels.head_taps)
+    return filter_of(kernels, taps, known)
+
+
+def filter_of(kernels: ModuleType, taps: np.ndarray, known: int | None = None):
+    """The filter with its first `known` taps (None: all)."""
+    groups, K, _ = taps.shape
+    found = kernels.OnlineFilter(groups, K)
+    found.append(np.ascontiguousarray(taps[:, :known]))
+    return found
 
 
 def new_state(kernels: ModuleType, taps: np.ndarray, horizon: int, unit: int = 0, future=None):
@@ -56,10 +65,12 @@ plans = st.tuples(st.integers(1, 700), st.integers(1, 900))
 
 @given(plan=plans)
 def test_plan_matches_the_reference(plan: tuple[int, int]) -> None:
-    horizon, top, endless = chosen.tile_plan(*plan)
-    assert (horizon, top, endless) == reference.tile_plan(*plan)
+    horizon, period, endless = chosen.tile_plan(*plan)
+    want = reference.tile_plan(*plan)
+    assert (horizon, period, endless) == (want.horizon, want.period, want.kind == "endless")
     assert horizon >= plan[0]
-    assert endless == (plan[1] - 1 <= top and top <= max(16, horizon))
+    top = period if endless else period // 2
+    assert endless == (plan[1] - 1 <= top and top <= max(16, plan[0]))
 
 
 @settings(max_examples=60, deadline=None)
@@ -67,19 +78,35 @@ def test_plan_matches_the_reference(plan: tuple[int, int]) -> None:
 def test_every_pair_meets_once(plan: tuple[int, int], data: st.DataObject) -> None:
     """Every input reaches every output that a tap connects it to, in exactly one place."""
     tiles = reference.tile_plan(*plan)
-    period = tiles.top if tiles.endless else 2 * tiles.top
-    phase = data.draw(st.integers(0, period - 1))
-    length = min(tiles.horizon, 500)
-    met = np.zeros((length, length), int)
+    meets_once(tiles, data.draw(st.integers(0, tiles.period - 1)), plan[1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    period=st.sampled_from([32, 64, 128]),
+    doubled=st.integers(0, 2),
+    base=st.integers(0, 900),
+    data=st.data(),
+)
+def test_every_pair_meets_once_when_periods_grow(
+    period: int, doubled: int, base: int, data: st.DataObject
+) -> None:
+    tiles = reference.rolling_plan(period, period << doubled, base)
+    meets_once(tiles, data.draw(st.integers(0, period - 1)), 1 << 20)
+
+
+def meets_once(tiles: reference.TilePlan, phase: int, taps: int) -> None:
+    base, length = tiles.base, min(tiles.horizon, 1300 if tiles.base else 500)
+    met = np.zeros((base + length, length), np.int8)
     known = 0  # outputs before this one are final
     for a0, a1, b0, b1 in reference.schedule(tiles, phase, length):
-        assert 0 <= a0 < a1 <= b0 + 1 <= b1 <= length
+        assert -base <= a0 <= a1 <= b0 + 1 <= b1 <= length
         assert b0 >= known  # nothing is added to an output after it has been given out
         known = max(known, a1 - 1)
-        met[a0:a1, b0:b1] += 1
-    lags = np.arange(length) - np.arange(length)[:, None]
+        met[base + a0 : base + a1, b0:b1] += 1
+    lags = np.arange(length) - np.arange(-base, length)[:, None]
     assert met.max() == 1
-    assert np.all(met[(lags >= 0) & (lags < plan[1])] == 1)
+    assert np.all(met[(lags >= 0) & (lags < taps)] == 1)
     assert np.all(met[lags < 0] == 0)
 
 
@@ -89,7 +116,7 @@ def test_the_schedule_adds_up_to_the_convolution(
 ) -> None:
     tiles = reference.tile_plan(*plan)
     w, taps = rng.standard_normal(plan[0]), rng.standard_normal(plan[1])
-    for phase in (0, 5, tiles.top - 1):
+    for phase in (0, 5, tiles.period - 1):
         want = np.convolve(w, taps)[: len(w)]
         np.testing.assert_allclose(reference.by_tiles(tiles, phase, w, taps), want, atol=1e-12)
 
@@ -273,20 +300,16 @@ def test_short_filters_go_on_for_ever(
     want = causal(z, taps)
     whole = kernels.online_conv([new_state(kernels, taps, 4096, 2)], [3000], z)
     assert rel_l2(whole, want) <= PROMISED
-    horizon = 4 * kernels.tile_plan(4096, K)[1]
-    state = new_state(kernels, taps, horizon, 2)
+    period = kernels.tile_plan(4096, K)[1]
+    state = kernels.OnlineState(online_filter(kernels, taps, 4096), 4096, 2, keep=70)
     assert state.endless
-    done = 0
-    while done < 3000:
-        n = min(state.room, 3000 - done, 50)
-        y = kernels.online_conv([state], [n], z[:, done : done + n])
-        np.testing.assert_array_equal(y, whole[:, done : done + n])
-        done += n
-        if state.room == 0:
-            state.slide()
-            np.testing.assert_array_equal(state.inputs(done - 9, done), z[:, done - 9 : done])
-            assert state.oldest == done
-    assert state.nbytes < horizon * 2 * 64 * 3
+    for done in range(0, 3000, 50):
+        y = kernels.online_conv([state], [50], z[:, done : done + 50])
+        np.testing.assert_array_equal(y, whole[:, done : done + 50])
+        np.testing.assert_array_equal(state.inputs(done, done + 50), z[:, done : done + 50])
+        assert state.oldest <= max(0, done + 50 - 70)
+    assert state.first > 0
+    assert state.nbytes < 2 * 64 * (70 + 8 * period + 32)
 
 
 @pytest.mark.parametrize(("K", "at"), [(40, 30), (40, 512), (40, 700), (900, 1), (900, 333)])
@@ -296,13 +319,9 @@ def test_resumed_states_go_on_with_the_same_bits(
     taps, z, future = decaying(rng, 2, K), normal(rng, 2, at + 100, 16), normal(rng, 2, 512, 16)
     state = new_state(kernels, taps, 512, 3, future)
     for s in range(at):
-        if state.room == 0:
-            state.slide()
         kernels.online_conv([state], [1], z[:, s : s + 1])
-    if state.room < 100:
-        state.slide()
     kept = np.ascontiguousarray(state.inputs(state.first, at))
-    again = new_state(kernels, taps, state.horizon, 3, state.future)
+    again = new_state(kernels, taps, 512, 3, state.future)
     again.resume(state.first, kept)
     assert (again.position, again.first) == (at, state.first)
     want = kernels.online_conv([state], [100], z[:, at:])
@@ -335,17 +354,21 @@ def test_filling_in_the_future(
             assert np.linalg.norm(parts - out) <= 1e-6 * np.linalg.norm(start)
 
 
-def test_filters_grow_and_share(kernels: ModuleType, rng: np.random.Generator) -> None:
-    taps = decaying(rng, 2, 5000)
-    small = kernels.OnlineFilter(taps[:, :256], 5000, 128)
-    large = kernels.OnlineFilter(taps[:, :1024], 5000, 512, small)
-    fresh = kernels.OnlineFilter(taps[:, :1024], 5000, 512)
-    z = normal(rng, 2, 1024, 16)
+def test_filters_grow(kernels: ModuleType, rng: np.random.Generator) -> None:
+    """Taps that come in pieces, some of them after states began, are as good as all at once."""
+    taps, z = decaying(rng, 2, 5000), normal(rng, 2, 1024, 16)
+    whole, grown = filter_of(kernels, taps), filter_of(kernels, taps, 200)
+    held = grown.nbytes
+    with pytest.raises(ValueError, match="horizon 1024 needs 1024 taps but the filter knows 200"):
+        kernels.OnlineState(grown, 1024, 0)
+    for first in range(200, 1100, 150):
+        grown.append(np.ascontiguousarray(taps[:, first : first + 150]))
+    assert (grown.known, whole.known, grown.taps) == (1100, 5000, 5000)
     runs = [
-        kernels.online_conv([kernels.OnlineState(f, 1024, 0)], [1024], z) for f in (large, fresh)
+        kernels.online_conv([kernels.OnlineState(f, 1024, 0)], [1024], z) for f in (grown, whole)
     ]
     np.testing.assert_array_equal(runs[0], runs[1])
-    assert small.nbytes < large.nbytes == fresh.nbytes
+    assert held < grown.nbytes < whole.nbytes
 
 
 def test_wrong_arguments_are_named(kernels: ModuleType, rng: np.random.Generator) -> None:
@@ -365,16 +388,24 @@ def test_wrong_arguments_are_named(kernels: ModuleType, rng: np.random.Generator
         state.rewind(1)
     with pytest.raises(ValueError, match=r"inputs: \[0, 1\) is not within \[0, 0\)"):
         state.inputs(0, 1)
-    with pytest.raises(ValueError, match="slide: needs an endless plan"):
-        state.slide()
-    with pytest.raises(ValueError, match="needs tiles of 64 but the filter has them up to 16"):
-        kernels.OnlineState(online_filter(kernels, taps, 32), 128, 0)
     with pytest.raises(ValueError, match=r"future has shape .* but needs 2 groups"):
         new_state(kernels, taps, 32, 0, normal(rng, 1, 32, 16))
-    with pytest.raises(ValueError, match=r"OnlineFilter: taps has shape \[2, 1000, 16\] but needs"):
-        kernels.OnlineFilter(taps, 1000, 16)
-    with pytest.raises(ValueError, match="a top that tile_plan returns"):
-        kernels.OnlineFilter(taps, 1000, 17)
+    with pytest.raises(ValueError, match="OnlineFilter: needs groups and total from 1"):
+        kernels.OnlineFilter(2, 0)
+    with pytest.raises(ValueError, match="append: the first call needs at least 128 taps, or all"):
+        kernels.OnlineFilter(2, 1000).append(np.ascontiguousarray(taps[:, :127]))
+    with pytest.raises(ValueError, match=r"append: taps has .* but needs \[2, 1 to 500, 16\]"):
+        filter_of(kernels, taps, 500).append(taps)
+    for period, longest in ((16, 32), (64, 32), (48, 64), (64, 1 << 17)):
+        with pytest.raises(ValueError, match="needs powers of two 32 <= period <= longest"):
+            kernels.OnlineState.rolling_on(filter_of(kernels, taps), 0, period, longest, 100, 0)
+    with pytest.raises(ValueError, match="past has 5 rows but base is 4"):
+        kernels.OnlineState.rolling_on(filter_of(kernels, taps), 0, 32, 32, 100, 4, [z])
+    with pytest.raises(ValueError, match=r"past has shape .* but needs 2 groups"):
+        kernels.OnlineState.rolling_on(filter_of(kernels, taps), 0, 32, 32, 100, 5, [z[:1]])
+    few = kernels.OnlineState.rolling_on(filter_of(kernels, taps, 128), 0, 64, 64, 100, 0)
+    with pytest.raises(ValueError, match="online_conv: needs 197 taps but the filter knows 128"):
+        kernels.online_conv([few], [5], z)
     with pytest.raises(ValueError, match="ahead is -1"):
         kernels.future_fill(z, taps, z.copy(), -1)
     with pytest.raises(ValueError, match="tile_plan: needs horizon and taps from 1"):

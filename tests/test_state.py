@@ -14,8 +14,8 @@ from toy import CAUSAL, LENGTH, model, tokens
 
 from hyena_cpu import InputError, LimitError
 from hyena_cpu.model import Model
-from hyena_cpu.online_taps import SURE_REWIND
 from hyena_cpu.state import State
+from hyena_cpu.step_plan import SURE_REWIND
 
 causal = pytest.mark.parametrize("name", CAUSAL)
 

@@ -11,7 +11,8 @@ from test_online_conv import decaying, normal
 
 from hyena_cpu import state_file
 from hyena_cpu.online import OnlineConv
-from hyena_cpu.online_taps import SURE_REWIND, OnlineTaps
+from hyena_cpu.online_taps import OnlineTaps
+from hyena_cpu.step_plan import SURE_REWIND
 
 
 def through_a_file(conv: OnlineConv, taps: OnlineTaps, path: Path) -> OnlineConv:

@@ -1,4 +1,5 @@
 #include "bind/bind.hpp"
+#include "onlinefilter.hpp"
 #include "parallel.hpp"
 #include "simd.hpp"
 #if defined(__GLIBC__)
@@ -23,6 +24,7 @@ PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
   m.attr("build") = HYENA_BUILD;
   m.attr("lanes") = hyena::kLanes;
   m.attr("tile") = hyena::kTile;
+  m.attr("head_taps") = hyena::OnlineFilter::kHead;
 #ifdef _OPENMP
   m.attr("openmp") = true;
 #else

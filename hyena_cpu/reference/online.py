@@ -16,21 +16,45 @@ from .conv import Array, direct_conv
 BASE = 16  # steps in a block, inside which lags are summed directly
 
 
+FOR_EVER = 1 << 48
+BLOCKS = 16  # periods double from so many blocks on
+
+
 class TilePlan(NamedTuple):
-    """horizon: steps there is room for. top: the largest tile. endless: it repeats for ever."""
+    """horizon: steps there is room for. period: within one, tiles pair blocks of 16, 32, .. steps;
+    what comes before it is carried to it when it begins. A closed plan ends within its second
+    period; the others go on, with periods that double up to `longest` after `base` rows or more.
+    """
 
     horizon: int
-    top: int
-    endless: bool
+    period: int
+    longest: int
+    base: int
+    kind: str
+
+    def period_at(self, w: int) -> tuple[int, int]:
+        """(first clock, length) of the period that clock w lies in."""
+        length, since = self.period, 0
+        while length < self.longest:
+            doubles = max(since + length, (BLOCKS + 1) * length - self.base)
+            doubles = -(-doubles // (2 * length)) * 2 * length
+            if w < doubles:
+                break
+            since, length = doubles, 2 * length
+        return w // length * length, length
 
 
 def tile_plan(horizon: int, taps: int) -> TilePlan:
-    """Tiles pair blocks of 16, 32, 64 .. steps, until two of the largest fill the horizon or the
-    filter cannot reach beyond one of them."""
+    """Closed for a number of steps, or endless where the filter is short beside that."""
     reach, half = _tile_ceil(taps - 1), _tile_ceil((horizon + 1) // 2)
     if reach <= half:
-        return TilePlan(horizon, reach, True)
-    return TilePlan(2 * half, half, False)
+        return TilePlan(FOR_EVER, reach, reach, 0, "endless")
+    return TilePlan(2 * half, 2 * half, 2 * half, 0, "closed")
+
+
+def rolling_plan(period: int, longest: int, base: int) -> TilePlan:
+    """Goes on for ever; what lies before a period is summed up during the one before it."""
+    return TilePlan(FOR_EVER, period, longest, base, "rolling")
 
 
 def _tile_ceil(n: int) -> int:
@@ -50,37 +74,40 @@ class Rectangle(NamedTuple):
 
 
 def schedule(plan: TilePlan, phase: int, steps: int) -> Iterator[Rectangle]:
-    """What is computed for `steps` steps of a unit whose clock is w = s + phase, in order.
+    """What is computed for `steps` steps of a unit whose clock is w = s + phase, in order. Inputs
+    before the base have negative numbers.
 
     When a block of U = 16 2^k steps begins and is the second of its pair (its number is odd), one
-    tile carries the first block of the pair to it. In an endless plan the largest blocks have no
-    pairs: each is carried to the next. Otherwise the clock may pass the horizon, where the cross
-    tile carries everything so far to everything still to come. Inside a block of 16 every input is
-    carried to the outputs from itself to the end of the block.
+    tile carries the first block of the pair to it. When a period begins, everything before is
+    carried to it: in an endless plan the period before, in a closed one what there is. Inside a
+    block of 16 every input is carried to the outputs from itself to the end of the block.
     """
-    end = steps if plan.endless else min(steps, plan.horizon)
+    end = min(steps, plan.horizon)
     for s in range(end):
         w = s + phase
-        if s > 0 and w % BASE == 0:
-            if not plan.endless and w == 2 * plan.top:
-                yield Rectangle(0, s, s, end)
-            else:
-                U = BASE
-                while plan.top > U and w % (2 * U) == 0:
-                    U *= 2
-                yield Rectangle(max(0, s - U), s, s, min(s + U, end))
+        begin, length = plan.period_at(w)
+        if plan.kind == "rolling" and (s == 0 or w == begin):
+            yield Rectangle(-plan.base, s, s, min(begin + length - phase, end))
+        elif s > 0 and w % BASE == 0:
+            U = BASE
+            while length > U and w % (2 * U) == 0:
+                U *= 2
+            first = 0 if w == begin and plan.kind == "closed" else max(0, s - U)
+            last = end if w == begin and plan.kind == "closed" else min(s + U, end)
+            yield Rectangle(first, s, s, last)
         yield Rectangle(s, s + 1, s, min(s + BASE - w % BASE, end))
 
 
 def by_tiles(plan: TilePlan, phase: int, w: npt.ArrayLike, taps: npt.ArrayLike) -> Array:
-    """The causal convolution of w [S] with taps [K], added up rectangle by rectangle."""
+    """The convolution of w [base + S] with taps [K], added up rectangle by rectangle: [S]."""
     z, h = np.asarray(w, np.float64), np.asarray(taps, np.float64)
     padded = np.concatenate([h, np.zeros(len(z))])
-    c = np.zeros(len(z))
-    for a0, a1, b0, b1 in schedule(plan, phase, len(z)):
+    steps = len(z) - plan.base
+    c = np.zeros(steps)
+    for a0, a1, b0, b1 in schedule(plan, phase, steps):
         for b in range(b0, b1):
             a = np.arange(a0, a1)
-            c[b] += padded[np.minimum(b - a, len(h))] @ z[a]
+            c[b] += padded[np.minimum(b - a, len(h))] @ z[plan.base + a]
     return c
 
 

@@ -1,0 +1,74 @@
+"""How token-by-token steps of a convolution are planned: for how many, how, in what memory.
+
+Rows are those of one group of 16 channels. csrc/tileplan.hpp has the three ways.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from . import kernels
+
+SHORTEST_HORIZON = 64
+USUAL_HORIZON = 2048  # as many steps as nobody asked for are planned as if they had been
+LONGEST_HORIZON = 1 << 14  # a step computes one tile of half so many rows at most
+MOST_DROPPED = 1 << 16  # steps that can be planned at once where the history is dropped
+SHORTEST_PERIOD, LONGEST_PERIOD = 1024, 8192  # of a rolling plan
+PERIODS = 8  # or more, up to twice as many, cover what lies before one
+FOR_EVER = 1 << 48
+SURE_REWIND = 128  # rows that a filter of any length can be rewound by, once so many were taken in
+CELL = 1024  # rows of inputs that are taken memory for at once (csrc/onlineconv.cpp)
+
+
+class StepPlan(NamedTuple):
+    """closed: room for `horizon` steps, what comes before is summed up at once. endless: the filter
+    reaches over one `period` at most. rolling: what comes before is summed up a little in every
+    step, for one period after the other; they double up to `longest`.
+    """
+
+    kind: Literal["closed", "endless", "rolling"]
+    horizon: int
+    period: int
+    longest: int
+
+    def held_rows(self, taps: int) -> int:
+        """Inputs that a state holds at most before it forgets older ones."""
+        if self.kind == "closed":
+            return self.horizon + min(self.period, CELL)
+        reach = max(self.longest, taps - 1)
+        return SURE_REWIND + self.longest + reach + 2 * min(self.longest, CELL)
+
+    def tile_rows(self, groups: int, at: int) -> int:
+        """Rows of tiles and sums at position `at`, the mean of so many groups."""
+        if self.kind == "closed":  # what crosses into the second period: half of one, more of few
+            return 2 * self.period if groups < 4 else 3 * self.period // 2 + self.period // groups
+        period = self.period if self.kind == "endless" else max(self.period, period_for(at))
+        return 2 * period if self.kind == "endless" else 4 * min(period, self.longest)
+
+
+def step_plan(position: int, taps: int, wanted: int | None, longest: int | None) -> StepPlan:
+    """The plan for `wanted` steps (None: unknown) from `position` on, with a filter of `taps` taps.
+
+    longest: rows that the sequence can have at most (None: any number).
+    """
+    left = FOR_EVER if longest is None else max(longest - position, 0)
+    steps = left if wanted is None else min(wanted, left)
+    if steps <= (USUAL_HORIZON if wanted is None else LONGEST_HORIZON):
+        horizon = power_of_two(max(steps, SHORTEST_HORIZON))
+    elif kernels.tile_plan(USUAL_HORIZON, taps)[2]:
+        horizon = USUAL_HORIZON
+    else:
+        first = period_for(min(position, taps - 1))
+        return StepPlan("rolling", max(left, SHORTEST_HORIZON), first, max(first, period_for(taps)))
+    horizon, period, endless = kernels.tile_plan(horizon, taps)
+    return StepPlan("endless" if endless else "closed", horizon, period, period)
+
+
+def period_for(rows: int) -> int:
+    """Length of a period after so many rows."""
+    return min(max(power_of_two(-(-rows // PERIODS)), SHORTEST_PERIOD), LONGEST_PERIOD)
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two >= n."""
+    return 1 << max(0, n - 1).bit_length()
