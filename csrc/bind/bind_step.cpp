@@ -173,7 +173,7 @@ class RecordedPlan {
       if (!tail->known()) reject(op, "the rows of a tail are not known");
       for (std::size_t o = 0; o < hyena.skips.size(); o++) {
         const OnlineState* const conv = batch.convs[(hyena.conv + o) * B + b];
-        if (conv == nullptr || conv->filter().groups() != tile_groups(plan_.width()))
+        if (conv == nullptr || conv->filter()->groups() != tile_groups(plan_.width()))
           reject(op, "a convolution belongs to another layer");
         if (conv->room() < 1) reject(op, "a convolution has no room");
       }
