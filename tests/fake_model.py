@@ -63,7 +63,7 @@ class FakeModel:
         self.tokenizer: Tokenizer | None = None
         if self.config.tokenizer is not None:
             self.tokenizer = from_config(self.config.tokenizer, folder)
-        self.vocab_size, self.max_length = vocab_size, max_length
+        self.vocab_size, self.max_length, self.causal = vocab_size, max_length, True
         self.generation = generation or {}
         self.name, self.num_parameters, self.numerics = "fake", 0, {"dtype": "none"}
         self.fingerprint = "fake"

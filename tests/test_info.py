@@ -8,8 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import toy
 from conftest import PACKAGE_HOME
 from model_files import folder, golden, stored
+
+from hyena_cpu.cli import main
+from hyena_cpu.config import TokenizerConfig
+from hyena_cpu.config_selection import SelectionConfig
+from hyena_cpu.weights import save_folder
 
 
 def info(*args: str) -> str:
@@ -77,3 +83,24 @@ def test_rebuilt_grids_are_told(tmp_path: Path) -> None:
     for grid in ("pos_emb.z", "pos_emb.t"):
         for layer in range(2):
             assert f"backbone.layers.{layer}.mixer.filter_fn.{grid}" in line
+
+
+def test_a_model_that_looks_ahead_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = toy._model(
+        toy.layer(SelectionConfig(2, "sigmoid_top")),
+        vocab_size=256,
+        logits_width=256,
+        tokenizer=TokenizerConfig("bytes"),
+        name="ahead",
+    )
+    save_folder(tmp_path / "m", config, toy.weights(config).tensors)
+    model = ["-m", str(tmp_path / "m")]
+    assert json.loads(info(*model, "--json"))["causal"] is False
+    assert json.loads(info("--json"))["causal"] is True
+    (tmp_path / "text").write_bytes(b"so and so and so")
+    rows = ["--length", "8", "--pairs", "1", "--num-examples", "2"]
+    for args in (["score", "so"], ["recall", str(tmp_path / "text")], ["mqar", "eval", *rows]):
+        assert main([*args, *model, "-t", "1"]) == 0
+        assert "warning: ahead has a layer that reads the whole" in capfd.readouterr().err

@@ -245,9 +245,6 @@ def weights(config: ModelConfig, seed: int = 0) -> Weights:
         if f.kind == "sine_window":
             normal(f"{prefix}.log_rate", channels, scale=0.5, mean=-3.0)
             return
-        # A transform's rounding is relative to its largest outputs and is felt by its smallest, the
-        # first ones: with more taps they differ more, unless taps are smaller.
-        tensors[f"{prefix}.linear.{f.sine_layers}.weight"] *= np.float32(LENGTH / f.taps)
         tensors[f"{prefix}.features"] = positional(f)
         tensors[f"{prefix}.times"] = np.linspace(0, 1, f.taps).astype(np.float32)
         tensors[f"{prefix}.deltas"] = np.linspace(-3, -15, channels).astype(np.float32)

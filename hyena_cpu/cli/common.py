@@ -270,6 +270,16 @@ def encode_prompt(args: argparse.Namespace, model: Model, data: bytes) -> NDArra
     return ids
 
 
+def warn_of_lookahead(model: Model) -> None:
+    """A warning where log-probabilities are not those of the past alone."""
+    if not model.causal:
+        log.warning(
+            "%s has a layer that reads the whole sequence at once: what it says of a token may "
+            "come from later ones",
+            model.name,
+        )
+
+
 def has_dna_tokenizer(model: Model) -> bool:
     """Whether text becomes one token per base, so that the options for DNA can act."""
     return model.config.tokenizer is not None and model.tokenizer.kind == "dna"

@@ -64,6 +64,7 @@ def _facts(model: Model, threads: int | None) -> dict[str, Any]:
         "vocab_size": config.vocab_size,
         "logits_width": config.logits_width,
         "max_length": model.max_length,
+        "causal": model.causal,
         "head": _head(config),
         "filters": _filters(config),
         "layers": [_layer(layer) for layer in config.layers],

@@ -18,6 +18,7 @@ from .common import (
     load_model,
     output_format,
     usage_errors,
+    warn_of_lookahead,
     whole,
 )
 from .output import Output, to_json
@@ -184,6 +185,7 @@ def _load(args: argparse.Namespace, name: str) -> Model:
     with Progress("loading", enabled=args.progress) as progress:
         model = load_model(argparse.Namespace(**{**vars(args), "model": name}), progress.update)
     model.on_progress = None
+    warn_of_lookahead(model)
     return model
 
 

@@ -21,6 +21,7 @@ from .common import (
     read_file,
     usage_errors,
     version,
+    warn_of_lookahead,
     whole,
 )
 from .logs import notice
@@ -132,6 +133,7 @@ def _load(args: argparse.Namespace, name: str | None) -> Model:
     with Progress("loading", enabled=args.progress) as progress:
         model = load_model(argparse.Namespace(**{**vars(args), "model": name}), progress.update)
     model.on_progress = None
+    warn_of_lookahead(model)
     if has_dna_tokenizer(model):
         raise UsageError(f"recall is for models of text, and {model.name} reads DNA")
     return model

@@ -20,6 +20,7 @@ from .common import (
     log,
     read_input,
     usage_errors,
+    warn_of_lookahead,
     whole,
 )
 from .pictures import add_plot_option, plot_path
@@ -71,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     with Progress("loading", enabled=args.progress) as progress:
         model = load_model(args, progress.update)
     model.on_progress = None
+    warn_of_lookahead(model)
     text = args.fasta is None and not has_dna_tokenizer(model)
     failed = (_score_text if text else _score_records)(args, model)
     if failed:

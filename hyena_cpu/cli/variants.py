@@ -22,6 +22,7 @@ from .common import (
     log,
     source,
     usage_errors,
+    warn_of_lookahead,
     whole,
 )
 from .logs import notice
@@ -90,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
         with Progress("loading", enabled=args.progress) as progress:
             model = load_model(args, progress.update)
         model.on_progress = None
+        warn_of_lookahead(model)
         setup = _setup(args, model)
         with Progress("reading the reference", enabled=args.progress):
             genome = stack.enter_context(Genome(read_fasta(source(args.reference)), wanted))
