@@ -54,6 +54,7 @@ std::int64_t ConvTail::nbytes() const {
 
 void ConvTail::take_in(ConstRows x) noexcept {
   const std::int64_t n = std::min(x.rows, kept_);
+  if (n < x.rows) inputs_.clear();  // rows are left out between those and these
   inputs_.make_room(n, kept_ - n);
   inputs_.append({x.row(x.rows - n), n, x.cols, x.stride});
   position_ += x.rows;

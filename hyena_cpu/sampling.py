@@ -191,19 +191,19 @@ def penalize(logits: Floats, seen: NDArray[np.bool_], penalty: float) -> Floats:
 
 def candidates(logits: Floats, params: SamplingParams) -> tuple[NDArray[np.intp], Floats]:
     """Ids that remain after temperature and filters, ascending, and their weights (sum not 1)."""
-    weights = np.exp((logits - logits.max()) / params.temperature)
-    ids = np.arange(len(weights))
-    if 0 < params.top_k < len(ids):
-        ids = _largest(weights, params.top_k)
+    ids = np.arange(len(logits))
+    if 0 < params.top_k < len(ids):  # first, so that few exponentials are taken
+        ids = _largest(logits, params.top_k)
+    weights = np.exp((logits[ids] - logits.max()) / params.temperature)
     if params.top_p < 1:
-        kept = weights[ids]
-        mass = np.cumsum(np.sort(kept)[::-1])
+        mass = np.cumsum(np.sort(weights)[::-1])
         count = int(np.searchsorted(mass, (params.top_p - ROUNDING) * mass[-1])) + 1
-        ids = ids[_largest(kept, count)]
+        kept = _largest(weights, count)
+        ids, weights = ids[kept], weights[kept]
     if params.min_p > 0:
-        kept = weights[ids]
-        ids = ids[kept >= params.min_p * kept.max()]
-    return ids, weights[ids]
+        likely = weights >= params.min_p * weights.max()
+        ids, weights = ids[likely], weights[likely]
+    return ids, weights
 
 
 def draw(ids: NDArray[np.intp], weights: Floats, uniform: float) -> int:

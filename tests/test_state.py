@@ -146,6 +146,16 @@ def test_a_rewind_into_a_prompt_agrees_to_rounding(name: str, back: int, tmp_pat
 
 
 @causal
+def test_a_rewind_into_a_prompt_that_followed_another(name: str) -> None:
+    m = model(CAUSAL[name])
+    ids = tokens(300)
+    state = m.prefill(ids[20:], m.prefill(ids[:20]))
+    state.rewind(state.oldest)
+    fresh = m.prefill(ids[: state.position]) if state.position else m.new_state()
+    close(steps(m, state, 8), steps(m, fresh, 8))
+
+
+@causal
 def test_a_rewind_to_the_beginning_makes_a_new_state(name: str) -> None:
     m = model(CAUSAL[name])
     for calls in ([SURE_REWIND], [1] * 60, [50, *[1] * 9]):

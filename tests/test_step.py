@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import PACKAGE_HOME
 from test_contracts import pieces
@@ -182,3 +183,82 @@ def test_what_is_interrupted_is_torn() -> None:
         m.step(state, 1)
     with pytest.raises(InputError, match="interrupted call"):
         m.step(state, 1)
+
+
+def test_a_plan_refuses_what_does_not_fit_it() -> None:
+    m, hybrid = of("order2"), of("finite_hybrid")
+    assert m._recorded is not None
+    plan, state = m._recorded._plan, m.prefill(tokens(20))
+    m.step(state, 1)
+    tails, convs, caches = state.for_step.ready(1)
+
+    def refused(match: str, *states: object, ids: tuple[int, ...] = (1,), at: int = 5) -> None:
+        with pytest.raises(ValueError, match=match):
+            plan.run(list(ids), [at] * len(ids), list(states), threads=1)  # type: ignore[arg-type]
+
+    refused("token is 32 but needs to be in 0 .. 31", (tails, convs, caches), ids=(32,))
+    refused("token is -1", (tails, convs, caches), ids=(-1,))
+    refused("2 tokens, 2 positions, 1 states", (tails, convs, caches), ids=(1, 2))
+    refused("state 0 has other parts than the plan", (tails, convs[:1], caches))
+    refused("a tail belongs to another layer", ([None, None], convs, caches))
+    refused("a convolution belongs to another layer", (tails, [None, None], caches))
+    refused("a state appears twice", (tails, convs[:1] * 2, caches))
+    refused("a state appears twice", (tails[:1] * 2, convs, caches))
+    state.layers[0].tail.rewind(15)
+    refused("the rows of a tail are not known", (tails, convs, caches))
+    long = m.prefill(tokens(20), max_new_tokens=64)
+    for _ in range(64):
+        m.step(long, 1)
+    last = long.for_step
+    full = [conv._state for conv in last.convs]
+    refused("a convolution has no room", (last.kernel_tails, full, []))
+
+    assert hybrid._recorded is not None
+    other = hybrid.prefill(tokens(20))
+    hybrid.step(other, 1)
+    tails, convs, [(keys, values, slot, start)] = other.for_step.ready(1)
+    plan = hybrid._recorded._plan
+    for cache, match in (
+        ((keys, values, values.shape[1], start), "do not fit a cache of"),
+        ((keys, values, slot, slot + 1), "do not fit a cache of"),
+        ((keys[:1].copy(), values[:1].copy(), slot, start), "a cache belongs to another layer"),
+    ):
+        refused(match, (tails, convs, [cache]))
+
+
+def test_a_tail_refuses_what_does_not_fit_it() -> None:
+    tail = kernels.ConvTail(2, 12, 4, 10)
+    tail.take_in(np.ones((7, 4), np.float32))
+    tail.rows = np.ones((2, 12), np.float32)
+    for rows in (np.ones((3, 12), np.float32), np.ones((2, 11), np.float32)):
+        with pytest.raises(ValueError, match="rows has shape"):
+            tail.rows = rows
+    with pytest.raises(ValueError, match="x has shape"):
+        tail.take_in(np.ones((1, 5), np.float32))
+    for position in (-1, 8):
+        with pytest.raises(ValueError, match=r"within \[0, 7\]"):
+            tail.rewind(position)
+    with pytest.raises(ValueError, match="needs a new tail"):
+        tail.resume(9, np.ones((3, 4), np.float32))
+    with pytest.raises(ValueError, match="needs a new tail"):
+        kernels.ConvTail(2, 12, 4, 10).resume(30, np.ones((21, 4), np.float32))
+    with pytest.raises(ValueError, match="needs before"):
+        kernels.ConvTail(-1, 12, 4, 10)
+    with pytest.raises(ValueError, match="worth is 0"):
+        kernels.StepPlan(np.ones((3, 4), np.float32), None, 0)
+
+
+def test_a_tail_keeps_the_newest_inputs() -> None:
+    """However they come: one row or many, more than it holds."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        tail, seen = kernels.ConvTail(2, 3, 2, 10), np.zeros((0, 2), np.float32)
+        for n in rng.integers(1, 15, 12):
+            x = rng.standard_normal((n, 2), np.float32)
+            tail.take_in(x)
+            seen = np.concatenate([seen, x])
+            held = len(tail.inputs)
+            assert min(10, len(seen)) <= held <= tail.capacity
+            same_bits(tail.inputs, seen[len(seen) - held :])
+            assert tail.position == len(seen)
+            assert tail.rows is None
