@@ -9,8 +9,11 @@
 namespace hyena {
 namespace {
 
-// Inputs lie in cells of so many rows, fewer where periods are shorter: small enough to be taken by a step.
-constexpr std::int64_t kCell = 1024;
+/// Inputs lie in cells of so many rows: small enough to be taken by a step, and tiles of direct sums, all of which
+/// are smaller where periods are short, lie within one.
+constexpr std::int64_t cell_rows(std::int64_t longest) {
+  return longest <= 2 * kDirect ? longest : std::clamp<std::int64_t>(longest / 8, 2 * kDirect, 1024);
+}
 
 std::shared_ptr<float> shared_floats(std::int64_t n) {
   return std::shared_ptr<float>(aligned_array<float>(n).release(), FreeDeleter{});
@@ -37,7 +40,7 @@ OnlineState::OnlineState(std::shared_ptr<const OnlineFilter> filter, const TileP
     : filter_(std::move(filter)),
       plan_(plan),
       keep_(keep),
-      cell_(std::min(plan.longest, kCell)),
+      cell_(cell_rows(plan.longest)),
       future_rows_(future == nullptr ? 0 : std::min(future->length, plan_.horizon)),
       past_(std::move(past)),
       past_rows_(past_.empty() ? 0 : -past_.front().first),

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "futurefill.hpp"
 #include "longconv.hpp"
 
 namespace hyena {
@@ -50,6 +51,15 @@ TileView OnlineFilter::spectrum(int level, std::int64_t g) const {
     spectra_rows_ += points;
   });
   return {found.data.get(), 1, points, points * kTile};
+}
+
+void OnlineFilter::prepare(std::int64_t largest, int threads) const {
+  int first = 0, last = 0;
+  while (TilePlan::size(first) <= kDirect) first++;
+  while (TilePlan::size(last) <= largest) last++;
+  parallel_for_throwing(std::max(0, last - first) * groups_, threads, [&](std::int64_t piece, int) {
+    spectrum(first + static_cast<int>(piece / groups_), piece % groups_);
+  });
 }
 
 RowCells OnlineFilter::run(std::int64_t g, std::int64_t first, std::int64_t n, std::int64_t cell) const {

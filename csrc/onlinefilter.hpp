@@ -38,6 +38,8 @@ class OnlineFilter {
   /// Spectrum of h[1 .. 2 size) of one group, for size > kDirect; made when it is first asked for. Throws
   /// std::bad_alloc.
   TileView spectrum(int level, std::int64_t g) const;
+  /// Makes the spectra of tiles up to `largest` now. Throws std::bad_alloc.
+  void prepare(std::int64_t largest, int threads) const;
   /// Taps [first, first + n) of one group, in cells of so many; zero beyond the last. Throws std::bad_alloc.
   RowCells run(std::int64_t g, std::int64_t first, std::int64_t n, std::int64_t cell) const;
 

@@ -16,7 +16,6 @@ from .filters import LongFilter
 from .parts import Parts
 from .spectra import BLOCK_BYTES, LANES, TAPS_BYTES, FilterBank, SpectraCache, tile_bytes
 from .step_plan import (
-    CELL,
     FOR_EVER,
     LONGEST_PERIOD,
     SHORTEST_PERIOD,
@@ -117,10 +116,12 @@ class OnlineTaps:
                 future,
                 SURE_REWIND,
             )
-            self.filter(state.taps_for(2 * plan.period), threads)
+            prepared = self.filter(state.taps_for(LOOK_AHEAD), threads)
+            prepared.prepare(min(plan.period, prepared.known), threads=threads)
             return state
         taps = plan.period if plan.kind == "closed" else 2 * plan.period
         prepared = self.filter(taps, threads)
+        prepared.prepare(min(taps // 2, prepared.known), threads=threads)
         return kernels.OnlineState(prepared, plan.horizon, self.first_unit, future, SURE_REWIND)
 
     def look_ahead(self, state: kernels.OnlineState, position: int, threads: int) -> int:
@@ -132,7 +133,7 @@ class OnlineTaps:
         known = state.filter.known
         if known == self.bank.source.taps:
             return FOR_EVER
-        soon = state.taps_for(period_for(position) + 2 * LOOK_AHEAD)
+        soon = state.taps_for(looked_ahead(position))
         self.filter(max(state.taps_for(LOOK_AHEAD), min(known + 2 * LOOK_AHEAD, soon)), threads)
         return LOOK_AHEAD
 
@@ -179,19 +180,22 @@ class OnlineTaps:
         return (
             self.bank.groups * ROW * rows
             + groups * ROW * lags
-            + max(self._making(lags), filling + self.bank.source.nbytes(lags))
+            + max(self._making(lags), filling + self.bank.network_bytes(lags)[1])
         )
 
     def _making(self, lags: int) -> int:
         """Bytes that pass by while so many taps are made."""
-        source = self.bank.source
-        return source.nbytes(lags) + source.working_bytes(lags) + max(ROW * lags, TAPS_BYTES)
+        channels = min(self.bank.groups * ROW * lags, max(ROW * lags, TAPS_BYTES))
+        network = self.bank.network_bytes(lags)[1] + self.bank.source.working_bytes(lags)
+        return network + channels
 
-    def _known(self, plan: StepPlan, length: int) -> int:
-        """Taps that are known at most when a sequence that was planned so has `length` rows."""
+    def _known(self, plan: StepPlan, length: int, steps: int = 1) -> int:
+        """Taps that are known at most after `steps` steps of a plan that began at `length`."""
         if plan.kind != "rolling":
             return plan.period if plan.kind == "closed" else 2 * plan.period
-        return length + 7 * max(plan.period, period_for(length))
+        steps += looked_ahead(length + steps)
+        now, following = plan.periods_at(length, steps)
+        return max(2 * following, length + steps + plan.period + now + following)
 
     def restored(
         self, steps: Parts, base: int, chunks: Sequence[Floats], threads: int
@@ -237,9 +241,9 @@ class OnlineTaps:
         that follow `length` rows.
         """
         plan = self.plan(length, wanted)
-        rows = plan.tile_rows(self.bank.groups, length + steps) + 2 * LANES
+        rows = plan.tile_rows(self.bank.groups, length, steps) + 2 * LANES
         if plan.kind == "rolling":
-            rows += 2 * CELL
+            rows += 2 * plan.cell
             if length + steps > 2 * (self.reach + SURE_REWIND):  # some of them are twice there
                 rows += min(steps, plan.held_rows(self.reach + 1))
         else:
@@ -259,15 +263,22 @@ class OnlineTaps:
             history = 0
         return self.bank.groups * ROW * history + self.steps_bytes(length, ahead)
 
-    def filter_bytes(self, length: int, wanted: int | None = None) -> int:
-        """Bytes of the filters, which sequences share, for `wanted` steps after `length` rows."""
+    def filter_bytes(self, length: int, wanted: int | None = None, steps: int = 1) -> int:
+        """Bytes of the filters, which sequences share, after `steps` of the `wanted` steps that
+        follow `length` rows.
+        """
         plan = self.plan(length, wanted)
-        known = min(self._known(plan, length), self.bank.source.taps)
+        known = min(self._known(plan, length, steps), self.bank.source.taps)
         spectra = 2 * plan.period if plan.kind == "closed" else 4 * plan.period
         if plan.kind == "rolling":
-            spectra = max(spectra, 4 * period_for(length))
+            spectra = 4 * max(plan.periods_at(length, steps))
         head = kernels.head_taps + LANES
         return self.bank.groups * ROW * (known + spectra + head)
+
+
+def looked_ahead(position: int) -> int:
+    """Steps for which taps are evaluated ahead of a rolling plan at this position."""
+    return period_for(position // 2) + 2 * LOOK_AHEAD
 
 
 class Convolutions:

@@ -185,7 +185,12 @@ def _state_after(mixer: Mixer, call: Call) -> int:
 
 def _steps(taps: OnlineTaps, call: Call) -> int:
     """Bytes of a convolution's steps."""
-    return taps.steps_bytes(call.base, call.wanted, max(1, call.after + call.room - call.base))
+    return taps.steps_bytes(call.base, call.wanted, _taken(call))
+
+
+def _taken(call: Call) -> int:
+    """Steps of the call and those that it makes room for; at least the first one is prepared."""
+    return max(1, call.after + call.room - call.base)
 
 
 def networks(model: Network, call: Call) -> int:
@@ -198,7 +203,9 @@ def step_filters(model: Network, call: Call) -> int:
     """Bytes of the filters as steps need them, which all sequences share."""
     if not call.prepares:
         return 0
-    return sum(one.filter_bytes(call.base, call.wanted) for one in taps_of(model) if one.stepped)
+    steps = _taken(call)
+    stepped = (one for one in taps_of(model) if one.stepped)
+    return sum(one.filter_bytes(call.base, call.wanted, steps) for one in stepped)
 
 
 def kept_spectra(model: Network, call: Call) -> int:

@@ -14,10 +14,9 @@ USUAL_HORIZON = 2048  # as many steps as nobody asked for are planned as if they
 LONGEST_HORIZON = 1 << 14  # a step computes one tile of half so many rows at most
 MOST_DROPPED = 1 << 16  # steps that can be planned at once where the history is dropped
 SHORTEST_PERIOD, LONGEST_PERIOD = 1024, 8192  # of a rolling plan
-PERIODS = 8  # or more, up to twice as many, cover what lies before one
+PERIODS, BLOCKS = 8, 16  # of them what lies before one has, at the beginning and before they double
 FOR_EVER = 1 << 48
 SURE_REWIND = 128  # rows that a filter of any length can be rewound by, once so many were taken in
-CELL = 1024  # rows of inputs that are taken memory for at once (csrc/onlineconv.cpp)
 
 
 class StepPlan(NamedTuple):
@@ -31,19 +30,44 @@ class StepPlan(NamedTuple):
     period: int
     longest: int
 
+    @property
+    def cell(self) -> int:
+        """Rows of inputs that memory is taken for at once (csrc/onlineconv.cpp)."""
+        return self.longest if self.longest <= 128 else min(max(self.longest // 8, 128), 1024)
+
     def held_rows(self, taps: int) -> int:
         """Inputs that a state holds at most before it forgets older ones."""
         if self.kind == "closed":
-            return self.horizon + min(self.period, CELL)
+            return self.horizon + self.cell
         reach = max(self.longest, taps - 1)
-        return SURE_REWIND + self.longest + reach + 2 * min(self.longest, CELL)
+        return SURE_REWIND + self.longest + reach + 2 * self.cell
 
-    def tile_rows(self, groups: int, at: int) -> int:
-        """Rows of tiles and sums at position `at`, the mean of so many groups."""
+    def tile_rows(self, groups: int, base: int, steps: int) -> int:
+        """Rows of tiles and sums after so many steps from `base`, the mean of so many groups."""
         if self.kind == "closed":  # what crosses into the second period: half of one, more of few
             return 2 * self.period if groups < 4 else 3 * self.period // 2 + self.period // groups
-        period = self.period if self.kind == "endless" else max(self.period, period_for(at))
-        return 2 * period if self.kind == "endless" else 4 * min(period, self.longest)
+        if self.kind == "endless":
+            return 2 * self.period
+        now, following = self.periods_at(base, steps)
+        return 2 * now + 2 * following
+
+    def periods_at(self, base: int, steps: int) -> tuple[int, int]:
+        """Lengths at most of the period after so many steps from `base` and of the one after it, of
+        a rolling plan.
+        """
+        begin, now = self._period(base, steps + self.period)
+        return now, self._period(base, begin + now)[1]
+
+    def _period(self, base: int, clock: int) -> tuple[int, int]:
+        """(first clock, length) of a period, as in csrc/tileplan.hpp."""
+        length, since = self.period, 0
+        while length < self.longest:
+            doubles = max(since + length, (BLOCKS + 1) * length - base)
+            doubles = -(-doubles // (2 * length)) * 2 * length
+            if clock < doubles:
+                break
+            since, length = doubles, 2 * length
+        return clock // length * length, length
 
 
 def step_plan(position: int, taps: int, wanted: int | None, longest: int | None) -> StepPlan:

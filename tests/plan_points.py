@@ -89,10 +89,11 @@ elif call == "step":  # of states that come from prompts one after the other
     others = (batch - 1) * dict(prompt.rows)["state"]
     plans = [
         planner.Plan((*prompt.rows, ("other states", others))),
-        plan(model, length + 1, batch, new=1),
+        plan(model, length + p["steps"], batch, new=1),
     ]
     out = [model.prefill(s) for s in sequences]
-    model.step(out, [1] * batch)
+    for _ in range(p["steps"]):
+        model.step(out, [1] * batch)
 elif call == "extend":
     half = length // 2
     plans = [plan(model, half), plan(model, length, new=length - half, logits_rows=length - half)]
@@ -160,11 +161,13 @@ class Point:
     batch: int = 1
     threads: int = 2
     longest: int = 0  # of the model; 0: as long as the call
+    steps: int = 1  # of the call "step"
 
     @property
     def name(self) -> str:
         size = f"{self.batch}x{self.length}" if self.batch > 1 else f"{self.length}"
-        return f"{self.model}-{self.call}-{size}-{self.threads}"
+        far = f"+{self.steps}" if self.longest else ""
+        return f"{self.model}-{self.call}-{size}{far}-{self.threads}"
 
 
 K = 1024
@@ -186,6 +189,9 @@ def _points() -> list[Point]:
         found += [Point(model, "score", 500, batch) for batch in (4, 32)]
         found += [Point(model, "last", 500, batch) for batch in (4, 32)]
         found += [Point(model, "step", 500, batch) for batch in (1, 4, 32)]
+    for model in ("tiny", "small", "order3", "longconv"):  # nobody says how far they will go
+        found += [Point(model, "step", n * K, longest=60_000, steps=40) for n in (1, 7, 30)]
+    found += [Point("tiny", "step", 1000, 2, longest=60_000, steps=4000)]
     found += [Point("attention", call, n * K) for call in ("score", "prefill") for n in (1, 8)]
     found += [Point("circle", call, n * K) for call in ("hidden", "last") for n in (1, 8, 32)]
     found += [Point("circle", "last", 500, batch=4), Point("circle", "last", 32 * K, threads=1)]

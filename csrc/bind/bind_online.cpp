@@ -239,6 +239,19 @@ void bind_online(py::module_& m) {
       .def("append", &append_py, py::arg("taps").noconvert(),
            "The next taps float32 [G, n, 16], which must not be written to afterwards: the first 128 (or all)\n"
            "at least in the first call. Not from two threads at once. Raises ValueError on wrong shapes.")
+      .def(
+          "prepare",
+          [](const OnlineFilter& f, std::int64_t largest, int threads) {
+            if (largest < 1 || largest > f.known())
+              reject("prepare", "largest is " + std::to_string(largest) + " but " + std::to_string(f.known()) +
+                                    " taps are known");
+            const int team = thread_count("prepare", threads);
+            const py::gil_scoped_release release;
+            f.prepare(largest, team);
+          },
+          py::arg("largest"), py::kw_only(), threads,
+          "Makes the transforms for tiles of up to `largest` rows now, not in the steps that need them.\n"
+          "Raises ValueError if it is more than there are taps.")
       .def_property_readonly("groups", &OnlineFilter::groups)
       .def_property_readonly("taps", &OnlineFilter::taps)
       .def_property_readonly("known", &OnlineFilter::known, "Taps that were appended.")
