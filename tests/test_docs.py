@@ -175,6 +175,8 @@ def test_options_in_the_documents_exist() -> None:
                 for part in action.choices.values():
                     known.update(part._option_string_actions)
     known.update(run.parser()._option_string_actions)
+    for tool in (ROOT / "tools").glob("*.py"):  # read, not imported: most need PyTorch
+        known.update(re.findall(r'"(--[a-z][a-z-]*)"', tool.read_text()))
     for page in PAGES:
         text = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL)
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text):

@@ -49,15 +49,14 @@ to the Crown. The weights are under the licence of `hyena-cpu`, Apache-2.0.
 ## Training
 
 {tokens:,} tokens ({passes:.1f} passes) in {steps:,} steps of {batch:,} tokens.
-Trained on {device} in {minutes:.0f} minutes; the same command runs on a CPU.
+Trained on {device} in {minutes:.0f} minutes{of_what}; the same command runs on any machine.
 Muon at {muon_lr} for the projections, AdamW at {adam_lr} for the rest; {warmup} steps of warm-up,
 flat for {flat_percent:.0f} % of the run, then linear to 5 %; context {context}, and {long_context}
 for the last {long_percent:.0f} % of the tokens; dropout {dropout}, weight decay {weight_decay},
 gradient norm clipped at {clip}; {precision} products, filters and FFTs in float32; seed {seed}.
 
 The weights are those with the lowest held-out loss of the run, measured at every row below and
-reached at {best_tokens:,} tokens. Learning rates and dropout were chosen between a few runs by
-the same figure, which is a little optimistic for that; the outside texts took no part in it.
+reached at {best_tokens:,} tokens. {choice}
 
 | tokens | training loss, nats/token | held out, bits/byte |
 | --- | --- | --- |
@@ -100,6 +99,9 @@ follows the device's own random numbers, so figures repeat to about two decimals
 """
 PURPOSE = "It shows the engine at work and gives it a text of its own to check itself on."
 TWIN = "A twin of `tiny-en` with other layers, for `hyena-cpu recall --against`."
+CHOICE = """\
+Learning rates and dropout were chosen between a few runs by
+the same figure, which is a little optimistic for that; the outside texts took no part in it."""
 GATE = "\n\nGate: at most 1.80 held out and at most 2.40 on Alice."
 BLOCKS = {"H": "Hyena", "A": "attention"}
 MIXERS = {
@@ -144,8 +146,9 @@ def model_card(
     plain = f"{reference['without_style']['bits_per_byte']:.4f}"
     measured.append(["all held out, first token of a window unscored", "none", plain])
     measured += [[f"`{e['file']}`", e["style"], f"{e['bits_per_byte']:.4f}"] for e in outside]
-    if not start["device"].startswith("CPU"):
-        start = {**start, "device": f"one {start['device']} GPU"}
+    cpu = start["device"].startswith("CPU")
+    threads = f"{start['threads']} thread{'s' * (start['threads'] > 1)}"
+    device = f"{threads} of a CPU" if cpu else f"one {start['device']} GPU"
     indented = {
         name: "\n".join(f"    {line}".rstrip() for line in text.splitlines())
         for name, text in samples.items()
@@ -158,12 +161,14 @@ def model_card(
         purpose=TWIN if twin else PURPOSE,
         blocks=", ".join(BLOCKS[kind] for kind in layers),
         mixers="\n".join(text for kind, text in MIXERS.items() if kind in layers),
+        choice="No other settings were tried." if twin else CHOICE,
         gate="" if twin else GATE,
         options=options if twin else "",
         flat_percent=100 * recipe["flat_share"],
         long_percent=100 * recipe["long_share"],
         parameters=start["parameters"],
-        device=start["device"],
+        device=device,
+        of_what=" of processor time" if cpu else "",
         size=size / 1e6,
         data=table(data),
         outside_data=table(
