@@ -56,7 +56,7 @@ for the last {long_percent:.0f} % of the tokens; dropout {dropout}, weight decay
 gradient norm clipped at {clip}; {precision} products, filters and FFTs in float32; seed {seed}.
 
 The weights are those with the lowest held-out loss of the run, measured at every row below and
-reached at {best_tokens:,} tokens. {choice}
+reached at {best_tokens:,} tokens.{choice}
 
 | tokens | training loss, nats/token | held out, bits/byte |
 | --- | --- | --- |
@@ -99,8 +99,7 @@ follows the device's own random numbers, so figures repeat to about two decimals
 """
 PURPOSE = "It shows the engine at work and gives it a text of its own to check itself on."
 TWIN = "A twin of `tiny-en` with other layers, for `hyena-cpu recall --against`."
-CHOICE = """\
-Learning rates and dropout were chosen between a few runs by
+CHOICE = """ Learning rates and dropout were chosen between a few runs by
 the same figure, which is a little optimistic for that; the outside texts took no part in it."""
 GATE = "\n\nGate: at most 1.80 held out and at most 2.40 on Alice."
 BLOCKS = {"H": "Hyena", "A": "attention"}
@@ -161,7 +160,7 @@ def model_card(
         purpose=TWIN if twin else PURPOSE,
         blocks=", ".join(BLOCKS[kind] for kind in layers),
         mixers="\n".join(text for kind, text in MIXERS.items() if kind in layers),
-        choice="No other settings were tried." if twin else CHOICE,
+        choice="" if twin else CHOICE,
         gate="" if twin else GATE,
         options=options if twin else "",
         flat_percent=100 * recipe["flat_share"],

@@ -67,7 +67,7 @@ def parser() -> Parser:
     group.add_argument("--width", type=whole(LANES, 1 << 16), metavar="D", help=help)
     help = "the bundled tiny-recall models: what they recall, and how fast they are"
     group.add_argument("--recall", action="store_true", help=help)
-    add_output_options(p, FORMATS)
+    add_output_options(p, FORMATS, by_suffix=True)
     add_log_options(p)
     return p
 

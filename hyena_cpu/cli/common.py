@@ -113,10 +113,11 @@ def add_dna_options(group: Any) -> None:
     )
 
 
-def add_output_options(parser: Parser, formats: tuple[str, ...]) -> Any:
-    """--format (the first is the default), --json and -o."""
+def add_output_options(parser: Parser, formats: tuple[str, ...], *, by_suffix: bool = False) -> Any:
+    """--format (the first is the default), --json and -o, whose suffix may name a format."""
     group = parser.add_argument_group("output")
-    group.add_argument("--format", choices=formats, help=f"default: {formats[0]}")
+    help = f"default: {'by the suffix of -o, else ' if by_suffix else ''}{formats[0]}"
+    group.add_argument("--format", choices=formats, help=help)
     group.add_argument("--json", action="store_true", help="the same as --format json")
     group.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there when done")
     return group

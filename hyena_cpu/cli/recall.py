@@ -74,7 +74,7 @@ def parser() -> Parser:
     flag_pair(scoring, "--bos", default=False, help="begin token before every window")
     scoring.add_argument("--style", metavar="NAME", help="style token before every window")
     add_model_options(p)
-    add_output_options(p, FORMATS)
+    add_output_options(p, FORMATS, by_suffix=True)
     add_log_options(p)
     return p
 

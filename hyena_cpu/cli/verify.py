@@ -38,7 +38,7 @@ def parser() -> Parser:
     )
     p.add_argument("folder", nargs="?", metavar="MODEL", help="the same as -m")
     add_model_options(p, dtype=False, memory=False)
-    add_output_options(p, FORMATS)
+    add_output_options(p, FORMATS, by_suffix=True)
     add_log_options(p)
     return p
 

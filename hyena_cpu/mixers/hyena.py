@@ -153,8 +153,8 @@ class Hyena:
             return [("gates and values", tiles * (self.config.order + 2))]
         before = 4 * self.d_model * (self.config.short_taps - 1) * (rows // _BLOCK)
         arrays = max(1, self.config.order - 1) + (0 if alone else 1)
-        if not self.causal:  # and twice the rows of one sequence, of several at most half of all
-            arrays = 3 if alone else 2
+        if not self.causal:  # and twice the rows of one sequence, which may be nearly all
+            arrays = 3
         return [("gates and values", tiles * arrays), ("rows before blocks", before)]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
