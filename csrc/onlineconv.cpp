@@ -15,6 +15,8 @@ constexpr std::int64_t cell_rows(std::int64_t longest) {
   return longest <= 2 * kDirect ? longest : std::clamp<std::int64_t>(longest / 8, 2 * kDirect, 1024);
 }
 
+constexpr std::int64_t kDirectCell = 1024;
+
 std::shared_ptr<float> shared_floats(std::int64_t n) {
   return std::shared_ptr<float>(aligned_array<float>(n).release(), FreeDeleter{});
 }
@@ -40,7 +42,7 @@ OnlineState::OnlineState(std::shared_ptr<const OnlineFilter> filter, const TileP
     : filter_(std::move(filter)),
       plan_(plan),
       keep_(keep),
-      cell_(cell_rows(plan.longest)),
+      cell_(plan.kind == Kind::direct ? kDirectCell : cell_rows(plan.longest)),
       future_rows_(future == nullptr ? 0 : std::min(future->length, plan_.horizon)),
       past_(std::move(past)),
       past_rows_(past_.empty() ? 0 : -past_.front().first),
@@ -120,12 +122,12 @@ void OnlineState::fit(Unit& unit, Period period) const {
 /// Clock of the first output in the buffer for what lies before the period under way; -1 if nothing does.
 std::int64_t OnlineState::before_at(const Unit& unit) const {
   if (unit.period.begin > 0) return unit.period.begin;
-  return plan_.kind == Kind::rolling ? unit.phase : -1;
+  return plan_.goes_back() ? unit.phase : -1;
 }
 
 std::int64_t OnlineState::taps_for(std::int64_t n) const {
   std::int64_t lags = plan_.taps();
-  if (plan_.kind == Kind::rolling) {
+  if (plan_.goes_back()) {
     const Period last = plan_.period_at(position_ + n + plan_.period), next = plan_.period_at(last.end());
     lags = std::max(2 * next.length, past_rows_ + position_ + n + plan_.period + last.length + next.length);
   }
@@ -231,7 +233,7 @@ void OnlineState::begin_block(std::int64_t g, std::int64_t s) {
   if (s > 0 && w < unit.period.end()) return tile(g, TilePlan::due(w, unit.period.length), s);
   const Period next = plan_.period_at(w);
   if (s > 0) fit(unit, next);
-  if (plan_.kind == Kind::rolling) {
+  if (plan_.goes_back()) {
     if (unit.tile_at.back() != before_at(unit)) sum_before(g);
   } else if (s > 0) {
     tile(g, TilePlan::levels(next.length), s);
@@ -320,7 +322,7 @@ void OnlineState::rewind(std::int64_t position) {
     }
     const std::int64_t before = before_at(unit);
     if (before >= 0 && unit.tile_at.back() != before) {
-      if (plan_.kind == Kind::rolling)
+      if (plan_.goes_back())
         sum_before(g);
       else
         tile(g, TilePlan::levels(unit.period.length), before - unit.phase);

@@ -119,6 +119,7 @@ class OnlineState {
   void sum_parts(std::int64_t g, Period next, std::int64_t parts);
   void sum_ahead(std::int64_t g, std::int64_t w);
   void sum_before(std::int64_t g);
+  void sum_directly(std::int64_t g, Period now);
 
   std::shared_ptr<const OnlineFilter> filter_;
   TilePlan plan_;

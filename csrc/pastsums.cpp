@@ -5,6 +5,7 @@
 // up to the beginning of the period before are known when that one begins; a part of a product is due every so
 // many steps. They come oldest first and add up in the spectral domain. When the period begins its own
 // predecessor is added, and one transform back gives the sums of all.
+#include "futurefill.hpp"
 #include "onlineconv.hpp"
 #include "scratch.hpp"
 #include "spectralsum.hpp"
@@ -88,6 +89,7 @@ void OnlineState::sum_ahead(std::int64_t g, std::int64_t w) {
 void OnlineState::sum_before(std::int64_t g) {
   Unit& unit = units_[static_cast<std::size_t>(g)];
   const Period now{before_at(unit), unit.period.length};
+  if (plan_.kind == Kind::direct) return sum_directly(g, now);
   const std::int64_t size = 2 * now.length;
   const Blocks blocks = blocks_before(unit, now);
   sum_parts(g, now, blocks.count * kParts);
@@ -98,6 +100,24 @@ void OnlineState::sum_before(std::int64_t g) {
   for (int part = 0; part < kParts && unit.sum.done > 0; part++)
     transform_back(unit.sum.data.get() + part * part_floats(size), size, part, now.length - 1, size - 1, out);
   unit.sum.of = {-1, 0};
+  unit.tile_at.back() = now.begin;
+}
+
+/// The same by plain sums, run by run of rows that lie together.
+void OnlineState::sum_directly(std::int64_t g, Period now) {
+  Unit& unit = units_[static_cast<std::size_t>(g)];
+  float* const out = buffer(unit, TilePlan::levels(now.length));
+  const Scratch part(now.length * kTile, 1);
+  std::fill_n(out, now.length * kTile, 0.0f);
+  for (std::int64_t w = blocks_before(unit, now).lowest, n = 0; w < now.begin; w += n) {
+    const RowRun run = row_run(unit, g, w, w);
+    n = std::min({run.rows, now.begin - w, cell_});
+    const std::int64_t nearest = now.begin - w - n, lags = n + now.length;
+    const RowCells taps = filter_->run(g, nearest, lags, tile_ceil(lags));
+    carry_direct(run.data, n, taps.row(0), part.of(0), now.length);
+    for (std::int64_t i = 0; i < now.length * kTile; i += kLanes)
+      store(out + i, load(out + i) + load(part.of(0) + i));
+  }
   unit.tile_at.back() = now.begin;
 }
 

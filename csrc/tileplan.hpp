@@ -15,6 +15,7 @@
 //   rolling   A sum over all blocks before the last period is got ready during that one, a block at a time, and
 //             the last one is added to it (pastsums.cpp). As the sequence grows periods double, so that there are
 //             always about as many blocks.
+//   direct    A period is one block, and what lies before it comes by plain sums over all of it.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ constexpr std::int64_t tile_ceil(std::int64_t n) {
   return size;
 }
 
-enum class Kind { closed, endless, rolling };
+enum class Kind { closed, endless, rolling, direct };
 
 struct Period {
   std::int64_t begin, length;
@@ -47,6 +48,8 @@ struct TilePlan {
   std::int64_t period;   // length of the first one, kBase 2^k
   std::int64_t longest;  // of the last ones
   std::int64_t base;     // rolling: rows before the sequence's base
+  /// What lies before a period is known only when it begins.
+  constexpr bool goes_back() const { return kind == Kind::rolling || kind == Kind::direct; }
 
   /// Closed for at least `horizon` steps, or endless where the filter is short beside that.
   static constexpr TilePlan make(std::int64_t horizon, std::int64_t taps) {

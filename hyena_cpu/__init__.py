@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .network import Progress
     from .planner import Plan, plan
     from .state import State
+    from .step_plan import Decode
     from .weights import Weights
 
 __version__ = "0.1.0"
@@ -69,6 +70,7 @@ def load(
     cache_dir: str | Path | None = None,
     threads: int | None = None,
     dtype: Dtype | None = None,
+    decode: Decode = "auto",
     max_memory: int | None = None,
     compat: Iterable[str] = (),
     on_progress: Progress | None = None,
@@ -88,6 +90,9 @@ def load(
         threads: None chooses from environment, CPU quota and cores. Never changes a result.
         dtype: what the dense layers multiply: `float32` (None), or `bfloat16`, about 1.8 times as
             fast on a CPU with such products and off by about 1 part in 200 (docs/accuracy.md).
+        decode: how long convolutions go on token by token. `exact` (and `auto`): through tiles, at
+            a cost that does not grow with the context. `direct`: plain sums over everything before,
+            to compare with; the same numbers up to rounding.
         max_memory: bytes a run may take beyond the weights; a larger one is a LimitError.
         compat: behaviours of the originals to bring back, e.g. `wrap_filter`.
         on_progress: called with (done, total) during long calls, in tokens: the share of the
@@ -96,8 +101,8 @@ def load(
     Raises:
         ModelError: the folder is missing, damaged, incomplete or of an unsupported kind; there is
             no such model on the hub, or it cannot be reached and the cache does not have it.
-        InputError: an unknown dtype or compat; `revision` or `cache_dir` for a model that is not
-            on the hub.
+        InputError: an unknown dtype, decode or compat; `exact` or `direct` where nothing goes on
+            that way; `revision` or `cache_dir` for a model that is not on the hub.
         NumericError: a weight is not finite.
     """
     from .model import Model
@@ -121,6 +126,7 @@ def load(
         tokenizer,
         threads=default_threads(threads),
         dtype=dtype or "float32",
+        decode=decode,
         max_memory=max_memory,
         compat=compat,
         on_progress=on_progress,

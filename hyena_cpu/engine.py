@@ -161,6 +161,8 @@ class Engine(WholeSequences):
             raise InputError(f"history is {history!r}, must be keep or drop")
         if history == "keep":
             return None
+        if self.decode == "direct":
+            raise InputError("history='drop' cannot act: decode 'direct' sums over the history")
         if max_new_tokens is None or room > MOST_DROPPED:
             raise InputError(
                 "prefill with history='drop' needs max_new_tokens, the tokens that will follow, up "

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,9 +132,7 @@ class OnlineState:
     @property
     def longest(self) -> int: ...
     @property
-    def rolling(self) -> bool: ...
-    @property
-    def endless(self) -> bool: ...
+    def kind(self) -> Literal["closed", "endless", "rolling", "direct"]: ...
     @property
     def room(self) -> int: ...
     @property

@@ -25,6 +25,7 @@ from .linear import Dtype, LayerTensors, Linear
 from .norm import Norm
 from .online_taps import Convolutions
 from .state import State
+from .step_plan import Decode
 from .weights import Weights
 
 Floats = NDArray[np.float32]
@@ -49,6 +50,7 @@ class Network:
         max_memory: int | None = None,
         compat: Iterable[str] = (),
         dtype: Dtype = "float32",
+        decode: Decode = "auto",
         on_progress: Progress | None = None,
     ) -> None:
         config, tensors = weights.config, weights.tensors
@@ -71,7 +73,10 @@ class Network:
         if unknown:
             raise InputError(f"compat {unknown[0]!r} is not known; known: {', '.join(COMPAT)}")
         self.num_parameters = weights.num_parameters
-        self.convolutions = Convolutions(SPECTRA_BUDGET, config.max_length)
+        if decode not in typing.get_args(Decode):
+            raise InputError(f"decode {decode!r} is not known; known: auto, exact, direct")
+        self.decode: Decode = decode
+        self.convolutions = Convolutions(SPECTRA_BUDGET, config.max_length, decode)
         layers = LayerTensors(tensors, dtype)
         self._embedding = tensors["embedding.weight"]
         self._positions = tensors.get("positions.weight")
@@ -79,6 +84,11 @@ class Network:
             Block(layer, config, layers.under(f"layers.{i}."), self.convolutions)
             for i, layer in enumerate(config.layers)
         ]
+        if decode != "auto" and not any(one.stepped for one in plan_phases.taps_of(self)):
+            raise InputError(
+                f"decode {decode!r} cannot act: {self.name} has no long convolution that goes on "
+                "token by token"
+            )
         self._norm = Norm(config.norm, tensors, "norm")
         self._head = self._classifier = None
         if config.classifier is not None:

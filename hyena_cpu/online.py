@@ -167,9 +167,9 @@ class OnlineConv:
         """`reserve`, and then lets go of the rows before the present base, if they are more than
         a finite filter needs for ever: the sequence has to end at `last`.
         """
-        if n > 0 and (self._state is None or self._state.room < n or self._state.rolling):
+        if n > 0 and (self._state is None or self._state.room < n or self._state.kind == "rolling"):
             self._start(threads, n, drop=True)
-        if self._state is not None and not self._state.endless:
+        if self._state is not None and self._state.kind != "endless":
             self._history.set(None, self._base)
             self._ahead = None
 
@@ -226,7 +226,7 @@ class OnlineConv:
             steps = {
                 "base": self._base,
                 "horizon": min(state.horizon, FOR_EVER),
-                "period": state.period if state.rolling else 0,
+                "period": state.period if state.kind in ("rolling", "direct") else 0,
                 "first": state.first,
                 "inputs": state.inputs(state.first, state.position),
                 "future": state.future,
@@ -242,9 +242,17 @@ class OnlineConv:
             self._state = self._taps.restored(steps, self._base, self._history.chunks, threads)
             if not self._base + self._state.first <= self._history.end <= self.position:
                 raise steps.refuse(f"does not follow inputs that end at {self._history.end}")
+            if (self._taps.decode == "direct") != (self._state.kind == "direct"):
+                self._convert(steps)
         first = self._history.first
         if first > 0 and self.position - first < self._taps.reach and self.last is None:
             raise history.refuse(f"begins at {first}, too late for position {self.position}")
+
+    def _convert(self, saved: Parts) -> None:
+        """Lets go of a state that goes on in another way than this model's do."""
+        if self.last is not None:
+            raise saved.refuse("lacks the inputs before it, which decode 'direct' needs")
+        self._stop()
 
     def _steps(
         self,

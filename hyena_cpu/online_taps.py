@@ -16,13 +16,12 @@ from .filters import LongFilter
 from .parts import Parts
 from .spectra import BLOCK_BYTES, LANES, TAPS_BYTES, FilterBank, SpectraCache, tile_bytes
 from .step_plan import (
+    DIRECT_PERIOD,
     FOR_EVER,
-    LONGEST_PERIOD,
-    SHORTEST_PERIOD,
     SURE_REWIND,
+    Decode,
     StepPlan,
     period_for,
-    power_of_two,
     step_plan,
 )
 
@@ -37,6 +36,7 @@ class OnlineTaps:
 
     first_unit: number of the bank's first group among those of the model (see OnlineConv).
     longest: rows that a sequence can have at most (None: any number).
+    decode: how steps are computed, see `StepPlan`; auto is exact.
     stepped: False where only the first rows of a sequence are convolved, and it goes on by a
         recurrence.
     """
@@ -47,8 +47,10 @@ class OnlineTaps:
         first_unit: int = 0,
         longest: int | None = None,
         stepped: bool = True,
+        decode: Decode = "auto",
     ) -> None:
         self.bank = bank
+        self.decode = decode
         self.stepped = stepped
         self.first_unit = first_unit
         self.longest = longest
@@ -62,7 +64,7 @@ class OnlineTaps:
 
     def plan(self, position: int, wanted: int | None) -> StepPlan:
         """How a state that begins at `position` goes on, for `wanted` steps (None: unknown)."""
-        return step_plan(position, self.bank.source.taps, wanted, self.longest)
+        return step_plan(position, self.bank.source.taps, wanted, self.longest, self.decode)
 
     def filter(self, taps: int, threads: int) -> kernels.OnlineFilter:
         """The filter, of which so many taps are known at least, or all there are."""
@@ -90,7 +92,7 @@ class OnlineTaps:
         """A state that begins at `base` and follows the rows of chunks [G, P_i, 16], end to end;
         drop: it must not need them, for `plan.horizon` steps.
         """
-        if plan.kind != "rolling" or drop:
+        if drop or not plan.goes_back:
             return self._state(plan, base, self.future(chunks, plan.horizon, threads), [], threads)
         state = self._state(plan, base, None, chunks, threads)
         state.begin(threads=threads)
@@ -104,7 +106,7 @@ class OnlineTaps:
         past: Sequence[Floats],
         threads: int,
     ) -> kernels.OnlineState:
-        if plan.kind == "rolling":
+        if plan.goes_back:
             state = kernels.OnlineState.rolling_on(
                 self.filter(1, threads),
                 self.first_unit,
@@ -117,7 +119,8 @@ class OnlineTaps:
                 SURE_REWIND,
             )
             prepared = self.filter(state.taps_for(LOOK_AHEAD), threads)
-            prepared.prepare(min(plan.period, prepared.known), threads=threads)
+            if plan.kind == "rolling":
+                prepared.prepare(min(plan.period, prepared.known), threads=threads)
             return state
         taps = plan.period if plan.kind == "closed" else 2 * plan.period
         prepared = self.filter(taps, threads)
@@ -167,7 +170,7 @@ class OnlineTaps:
         plan = self.plan(history, wanted)
         lags = min(self._known(plan, history), self.bank.source.taps)
         making = self._making(lags)
-        if plan.kind == "rolling":  # of each thread: parts of transforms, copies of what lies apart
+        if plan.goes_back:  # of each thread: parts of transforms, copies of what lies apart
             return making + threads * ROW * 7 * plan.period
         rows = min(plan.horizon, self.reach)
         if history == 0 or rows == 0:
@@ -191,7 +194,7 @@ class OnlineTaps:
 
     def _known(self, plan: StepPlan, length: int, steps: int = 1) -> int:
         """Taps that are known at most after `steps` steps of a plan that began at `length`."""
-        if plan.kind != "rolling":
+        if not plan.goes_back:
             return plan.period if plan.kind == "closed" else 2 * plan.period
         steps += looked_ahead(length + steps)
         now, following = plan.periods_at(length, steps)
@@ -206,7 +209,7 @@ class OnlineTaps:
         """
         groups, taps = self.bank.groups, self.reach + 1
         horizon = steps.whole("horizon", 1, FOR_EVER)
-        period = steps.whole("period", 0, LONGEST_PERIOD) if steps.has("period") else 0
+        period = steps.whole("period", 0) if steps.has("period") else 0
         first = steps.whole("first")
         inputs = steps.floats("inputs", groups, None, LANES)
         future = steps.maybe_floats("future", groups, None, LANES)
@@ -215,8 +218,11 @@ class OnlineTaps:
             plan = StepPlan("endless" if endless else "closed", rounded, found, found)
             fits = endless or rounded == horizon
         else:
-            plan = StepPlan("rolling", horizon, period, max(period, period_for(taps)))
-            fits = SHORTEST_PERIOD <= period == power_of_two(period)
+            longest = max(period, period_for(taps))
+            plan = StepPlan("rolling", horizon, period, longest)
+            if period == DIRECT_PERIOD:
+                plan = StepPlan("direct", horizon, period, period)
+            fits = plan.fits
         behind = plan.longest + max(plan.longest, self.reach)
         enough = first == 0 or (plan.kind != "closed" and inputs.shape[1] >= behind)
         rows = min(plan.horizon, self.reach)
@@ -224,7 +230,7 @@ class OnlineTaps:
         short = short and (future is None or future.shape[1] <= rows)
         if not (fits and enough and short):
             raise steps.refuse(f"does not fit a filter of {taps} taps")
-        past = chunks if plan.kind == "rolling" and future is None else []
+        past = chunks if plan.goes_back and future is None else []
         state = self._state(plan, base, future, past, threads)
         if inputs.shape[1]:
             self.filter(state.taps_for(first + inputs.shape[1]), threads)
@@ -242,7 +248,7 @@ class OnlineTaps:
         """
         plan = self.plan(length, wanted)
         rows = plan.tile_rows(self.bank.groups, length, steps) + 2 * LANES
-        if plan.kind == "rolling":
+        if plan.goes_back:
             rows += 2 * plan.cell
             if length + steps > 2 * (self.reach + SURE_REWIND):  # some of them are twice there
                 rows += min(steps, plan.held_rows(self.reach + 1))
@@ -260,7 +266,8 @@ class OnlineTaps:
         needed = self.reach + SURE_REWIND
         history = min(length, 2 * needed + plan.held_rows(self.reach + 1))
         if ahead is not None and plan.kind != "endless":
-            history = 0
+            # Of a rolling plan: what the history adds, and the inputs to come.
+            history = min(ahead, self.reach) + ahead if plan.kind == "rolling" else 0
         return self.bank.groups * ROW * history + self.steps_bytes(length, ahead)
 
     def filter_bytes(self, length: int, wanted: int | None = None, steps: int = 1) -> int:
@@ -284,9 +291,10 @@ def looked_ahead(position: int) -> int:
 class Convolutions:
     """Makes a model's long convolutions: they share a budget, and every group has a number."""
 
-    def __init__(self, budget: int, longest: int | None = None) -> None:
+    def __init__(self, budget: int, longest: int | None = None, decode: Decode = "auto") -> None:
         self.cache = SpectraCache(budget)
         self.longest = longest
+        self.decode = decode
         self._units = 0
 
     def add(
@@ -294,6 +302,6 @@ class Convolutions:
     ) -> OnlineTaps:
         """The convolution with channels first .. first + channels of a filter."""
         bank = FilterBank(source, first, channels, self.cache)
-        taps = OnlineTaps(bank, self._units, self.longest, stepped)
+        taps = OnlineTaps(bank, self._units, self.longest, stepped, self.decode)
         self._units += bank.groups
         return taps

@@ -37,7 +37,7 @@ from .parts import MOST, Parts
 Array = NDArray[Any]
 
 MAGIC = b"HYCSTATE"
-VERSION = 1
+VERSION = 2  # 1 lacks the period of convolutions
 PREFIX = struct.Struct("<8sIIQ")
 DIGEST = 32
 ALIGN = 64
@@ -199,7 +199,7 @@ def _checked(file: BinaryIO, path: str | Path) -> Head:
     if len(start) < PREFIX.size:
         raise InputError(f"{path}: cut short: {size} bytes are no whole state")
     _, version, length, total = PREFIX.unpack(start)
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise InputError(
             f"{path}: a state of format version {version}, and this program reads {VERSION}: "
             "make it again from its prompt"

@@ -19,20 +19,39 @@ FOR_EVER = 1 << 48
 SURE_REWIND = 128  # rows that a filter of any length can be rewound by, once so many were taken in
 
 
+Decode = Literal["auto", "exact", "direct"]
+DIRECT_PERIOD = 16  # steps whose sums over everything before are done together
+
+
 class StepPlan(NamedTuple):
     """closed: room for `horizon` steps, what comes before is summed up at once. endless: the filter
     reaches over one `period` at most. rolling: what comes before is summed up a little in every
-    step, for one period after the other; they double up to `longest`.
+    step, for one period after the other; they double up to `longest`. direct: plain sums over
+    everything before.
     """
 
-    kind: Literal["closed", "endless", "rolling"]
+    kind: Literal["closed", "endless", "rolling", "direct"]
     horizon: int
     period: int
     longest: int
 
     @property
+    def goes_back(self) -> bool:
+        """Whether what comes before is needed again and again."""
+        return self.kind in ("rolling", "direct")
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are such plans of periods."""
+        if self.kind == "direct":
+            return self.period == DIRECT_PERIOD
+        return SHORTEST_PERIOD <= self.period == power_of_two(self.period) <= LONGEST_PERIOD
+
+    @property
     def cell(self) -> int:
         """Rows of inputs that memory is taken for at once (csrc/onlineconv.cpp)."""
+        if self.kind == "direct":
+            return 1024
         return self.longest if self.longest <= 128 else min(max(self.longest // 8, 128), 1024)
 
     def held_rows(self, taps: int) -> int:
@@ -70,12 +89,16 @@ class StepPlan(NamedTuple):
         return clock // length * length, length
 
 
-def step_plan(position: int, taps: int, wanted: int | None, longest: int | None) -> StepPlan:
+def step_plan(
+    position: int, taps: int, wanted: int | None, longest: int | None, decode: Decode = "auto"
+) -> StepPlan:
     """The plan for `wanted` steps (None: unknown) from `position` on, with a filter of `taps` taps.
 
     longest: rows that the sequence can have at most (None: any number).
     """
     left = FOR_EVER if longest is None else max(longest - position, 0)
+    if decode == "direct":
+        return StepPlan("direct", max(left, SHORTEST_HORIZON), DIRECT_PERIOD, DIRECT_PERIOD)
     steps = left if wanted is None else min(wanted, left)
     if steps <= (USUAL_HORIZON if wanted is None else LONGEST_HORIZON):
         horizon = power_of_two(max(steps, SHORTEST_HORIZON))

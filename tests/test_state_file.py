@@ -56,7 +56,7 @@ def test_the_format_is_what_the_module_says(tmp_path: Path) -> None:
     m = model(CAUSAL["finite_hybrid"])
     data = saved(m, tmp_path / "s", [40, 1])
     magic, version, length, total = struct.unpack_from("<8sIIQ", data)
-    assert (magic, version, total) == (b"HYCSTATE", 1, len(data))
+    assert (magic, version, total) == (b"HYCSTATE", 2, len(data))
     assert (24 + length) % 64 == 0
     assert data[-32:] == blake2b(data[:-32], digest_size=32).digest()
     head = json.loads(data[24 : 24 + length])
@@ -105,7 +105,7 @@ def test_every_cut_is_found(tmp_path: Path) -> None:
     [
         (b"", "not a state saved by hyena-cpu"),
         (b"PK\x03\x04" * 20, "not a state saved by hyena-cpu"),
-        (PREFIX.pack(b"HYCSTATE", 2, 8, 64) + bytes(40), "of format version 2, and this program"),
+        (PREFIX.pack(b"HYCSTATE", 3, 8, 64) + bytes(40), "of format version 3, and this program"),
         (PREFIX.pack(b"HYCSTATE", 0, 8, 64) + bytes(40), "of format version 0"),
         (PREFIX.pack(b"HYCSTATE", 1, 8, 1 << 60) + bytes(40), "cut short"),
         (PREFIX.pack(b"HYCSTATE", 1, (1 << 32) - 1, 64) + bytes(40), "damaged: a header of"),

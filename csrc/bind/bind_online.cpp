@@ -92,8 +92,9 @@ State rolling_py(const Filter& filter, std::int64_t first_unit, std::int64_t per
                  std::int64_t keep) {
   const std::string op = "rolling";
   check_counts(op, horizon, filter->taps());
+  const bool direct = period == kBase && longest == kBase;
   constexpr std::int64_t kLeast = 2 * kBase, kMost = std::int64_t{1} << 16;
-  if (period < kLeast || longest < period || longest > kMost || tile_ceil(period) != period ||
+  if ((period < kLeast && !direct) || longest < period || longest > kMost || tile_ceil(period) != period ||
       tile_ceil(longest) != longest || base < 0 || keep < 0)
     reject(op, "needs powers of two 32 <= period <= longest <= 65536, base and keep >= 0, not " +
                    std::to_string(period) + ", " + std::to_string(longest) + ", " + std::to_string(base) + ", " +
@@ -108,7 +109,7 @@ State rolling_py(const Filter& filter, std::int64_t first_unit, std::int64_t per
     if (view.length > 0) pieces.insert(pieces.begin(), {view, -rows, held(*piece)});
   }
   if (rows > base) reject(op, "past has " + std::to_string(rows) + " rows but base is " + std::to_string(base));
-  const TilePlan plan{Kind::rolling, horizon, period, longest, base};
+  const TilePlan plan{direct ? Kind::direct : Kind::rolling, horizon, period, longest, base};
   const std::int64_t held_rows = keep + longest + std::max(longest, filter->taps() - 1);
   return made_state(filter, plan, first_unit, keep > 0 ? held_rows : 0, future, std::move(pieces));
 }
@@ -273,7 +274,8 @@ void bind_online(py::module_& m) {
                   "A state that goes on up to `horizon` steps at an even cost: what rows before the base (`past`,\n"
                   "arrays [G, P_i, 16], oldest first) and old inputs add is summed up for one period after the\n"
                   "other, a little in every step. Periods begin with `period` steps and double, up to `longest`, as\n"
-                  "the sequence grows. future is what rows before those of `past` add. Raises ValueError.")
+                  "the sequence grows. future is what rows before those of `past` add. With a period of 16 all\n"
+                  "sums are plain ones over everything before. Raises ValueError.")
       .def(
           "begin",
           [](OnlineState& s, int threads) {
@@ -291,8 +293,13 @@ void bind_online(py::module_& m) {
           "period", [](const OnlineState& s) { return s.plan().period; }, "Length of the first.")
       .def_property_readonly(
           "longest", [](const OnlineState& s) { return s.plan().longest; }, "Of the last ones.")
-      .def_property_readonly("rolling", [](const OnlineState& s) { return s.plan().kind == Kind::rolling; })
-      .def_property_readonly("endless", [](const OnlineState& s) { return s.plan().kind == Kind::endless; })
+      .def_property_readonly(
+          "kind",
+          [](const OnlineState& s) {
+            constexpr const char* names[] = {"closed", "endless", "rolling", "direct"};
+            return names[static_cast<int>(s.plan().kind)];
+          },
+          "closed, endless, rolling or direct.")
       .def_property_readonly("room", &OnlineState::room, "Steps that can be taken.")
       .def_property_readonly("oldest", &OnlineState::oldest, "First position that rewind() can go back to.")
       .def_property_readonly("first", &OnlineState::origin, "First position whose input is held.")

@@ -209,6 +209,7 @@ def load_model(args: argparse.Namespace, on_progress: Callable[[int, int], None]
             default_model(args) if args.model is None else args.model,
             threads=getattr(args, "threads", None),
             dtype=getattr(args, "dtype", None),
+            decode=getattr(args, "decode", "auto"),
             max_memory=getattr(args, "max_memory", None),
             on_progress=on_progress,
             **options,

@@ -73,6 +73,8 @@ def parser() -> Parser:
     group.add_argument("--style", metavar="NAME", help="put a style token of the model first")
     group.add_argument("-c", "--ctx-size", type=whole(1), metavar="N", help="default: the model's")
     group.add_argument("--truncate", choices=("error", "left", "right"), default="error")
+    help = "long convolutions token by token (default: auto, which is exact)"
+    group.add_argument("--decode", choices=("auto", "exact", "direct"), default="auto", help=help)
     flag_pair(group, "--dry-run", default=False, help="print the memory a run takes, do not run")
     help = "go on from a saved state; the prompt follows it and may be missing"
     group.add_argument("--state-in", type=Path, metavar="FILE", help=help)
@@ -99,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     from ..generate import samples
     from ..prompts import append, prepare
 
-    with Progress("loading", enabled=args.progress) as progress:
+    with usage_errors(args), Progress("loading", enabled=args.progress) as progress:
         model = load_model(args, progress.update)
     data = read_prompt(args, model)
     options = _options(args, model)
