@@ -27,15 +27,15 @@ STEPS = (ROUNDS + 1) * CALLS
 
 
 class Timed:
-    """A plan that notes how long its runs take."""
+    """A tape that notes how long its runs take."""
 
-    def __init__(self, plan: kernels.StepPlan) -> None:
-        self.plan = plan
+    def __init__(self, tape: kernels.StepTape) -> None:
+        self.tape = tape
         self.seconds: list[float] = []
 
     def run(self, *args: Any, **options: Any) -> np.ndarray:
         start = time.perf_counter()
-        rows = self.plan.run(*args, **options)
+        rows = self.tape.run(*args, **options)
         self.seconds.append(time.perf_counter() - start)
         return rows
 
@@ -48,8 +48,8 @@ def test_token(benchmark: BenchmarkFixture, threads: int, context: int) -> None:
     ids = np.random.default_rng(0).integers(0, 12, context)
     state = model.prefill(ids, max_new_tokens=STEPS)
     assert model._recorded is not None
-    timed = Timed(model._recorded._plan)
-    model._recorded._plan = timed  # type: ignore[assignment]
+    timed = Timed(model._recorded._tape)
+    model._recorded._tape = timed  # type: ignore[assignment]
 
     dense = [block.mixer.in_proj for block in model.blocks]
     dense += [block.mixer.out_proj for block in model.blocks]

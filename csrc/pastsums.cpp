@@ -115,8 +115,7 @@ void OnlineState::sum_directly(std::int64_t g, Period now) {
     const std::int64_t nearest = now.begin - w - n, lags = n + now.length;
     const RowCells taps = filter_->run(g, nearest, lags, tile_ceil(lags));
     carry_direct(run.data, n, taps.row(0), part.of(0), now.length);
-    for (std::int64_t i = 0; i < now.length * kTile; i += kLanes)
-      store(out + i, load(out + i) + load(part.of(0) + i));
+    for (std::int64_t i = 0; i < now.length * kTile; i += kLanes) store(out + i, load(out + i) + load(part.of(0) + i));
   }
   unit.tile_at.back() = now.begin;
 }

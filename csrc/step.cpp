@@ -53,20 +53,20 @@ struct Sizes {
   void add(const AddNormOp&) {}
 };
 
-/// One run of a plan.
+/// One run of a tape.
 class Run {
  public:
-  Run(const StepPlan& plan, const StepBatch& batch, Rows logits, int threads)
-      : plan_(plan),
+  Run(const StepTape& tape, const StepBatch& batch, Rows logits, int threads)
+      : tape_(tape),
         batch_(batch),
         B_(batch.size()),
         logits_(logits),
-        sizes_(sizes(plan)),
+        sizes_(sizes(tape)),
         crew_(team(threads)),
         memory_(shared() + crew_.team() * own(), 1) {
     float* at = memory_.of(0);
     const auto take = [&at](std::int64_t floats) { return std::exchange(at, at + floats); };
-    residual_ = rows(take(B_ * row_distance(plan.width())), plan.width());
+    residual_ = rows(take(B_ * row_distance(tape.width())), tape.width());
     wide_ = rows(take(B_ * row_distance(sizes_.wide)), sizes_.wide);
     mixed_ = rows(take(B_ * row_distance(sizes_.mixed)), sizes_.mixed);
     tiles_ = take(sizes_.tiles * tile_distance());
@@ -76,25 +76,25 @@ class Run {
   void play() {
     for (std::int64_t b = 0; b < B_; b++) embed(b);
     run(crew_, [this](Worker& worker) {
-      for (const StepOp& op : plan_.ops) std::visit([&](const auto& one) { play(one, worker); }, op);
+      for (const StepOp& op : tape_.ops) std::visit([&](const auto& one) { play(one, worker); }, op);
     });
     if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
-  static Sizes sizes(const StepPlan& plan) {
+  static Sizes sizes(const StepTape& tape) {
     Sizes found;
-    for (const StepOp& op : plan.ops) std::visit([&](const auto& one) { found.add(one); }, op);
+    for (const StepOp& op : tape.ops) std::visit([&](const auto& one) { found.add(one); }, op);
     return found;
   }
   int team(int threads) const {
     std::int64_t work = B_ * sizes_.work;
     for (const CacheSlot& one : batch_.caches) work += 2 * (one.slot - one.start) * one.cache.heads * one.cache.width;
-    return workers(work / plan_.worth, threads);
+    return workers(work / tape_.worth, threads);
   }
   std::int64_t tile_distance() const { return (B_ | 1) * kTile; }
   std::int64_t shared() const {
-    return B_ * (row_distance(plan_.width()) + row_distance(sizes_.wide) + row_distance(sizes_.mixed)) +
+    return B_ * (row_distance(tape_.width()) + row_distance(sizes_.wide) + row_distance(sizes_.mixed)) +
            sizes_.tiles * tile_distance();
   }
   std::int64_t own() const { return linear_scratch() + B_ * row_distance(sizes_.source) + row_distance(sizes_.apart); }
@@ -115,10 +115,10 @@ class Run {
 
   void embed(std::int64_t b) {
     float* const x = residual_.row(b);
-    std::copy_n(plan_.embedding.row(batch_.tokens[b]), plan_.width(), x);
-    if (plan_.positions.data == nullptr) return;
-    const float* const position = plan_.positions.row(batch_.positions[b]);
-    for (std::int64_t i = 0; i < plan_.width(); i++) x[i] += position[i];
+    std::copy_n(tape_.embedding.row(batch_.tokens[b]), tape_.width(), x);
+    if (tape_.positions.data == nullptr) return;
+    const float* const position = tape_.positions.row(batch_.positions[b]);
+    for (std::int64_t i = 0; i < tape_.width(); i++) x[i] += position[i];
   }
 
   void play(const ProductOp& op, Worker& worker) {
@@ -216,13 +216,13 @@ class Run {
 
   void play(const AddNormOp& op, Worker& worker) {
     worker.each(B_, [&](std::int64_t b) {
-      const Rows x = one_row(residual_, b, 0, plan_.width()), normed{source(worker), 1, x.cols, x.cols};
+      const Rows x = one_row(residual_, b, 0, tape_.width()), normed{source(worker), 1, x.cols, x.cols};
       normalize(read_only(x), *op.norm, normed);
       for (std::int64_t i = 0; i < x.cols; i++) x.data[i] += normed.data[i];
     });
   }
 
-  const StepPlan& plan_;
+  const StepTape& tape_;
   const StepBatch& batch_;
   const std::int64_t B_;
   const Rows logits_;
@@ -237,9 +237,9 @@ class Run {
 
 }  // namespace
 
-std::int64_t StepPlan::logits_width() const { return std::get<ProductOp>(ops.back()).weight.out_features(); }
+std::int64_t StepTape::logits_width() const { return std::get<ProductOp>(ops.back()).weight.out_features(); }
 
-void StepPlan::add_hyena(const Norm* norm, const Dense& in, HyenaOp op, const Dense& out) {
+void StepTape::add_hyena(const Norm* norm, const Dense& in, HyenaOp op, const Dense& out) {
   ProductOp first = product(in, Place::residual, Place::wide), last = product(out, Place::mixed, Place::residual);
   first.norm = norm;
   last.add = true;
@@ -249,7 +249,7 @@ void StepPlan::add_hyena(const Norm* norm, const Dense& in, HyenaOp op, const De
   ops.insert(ops.end(), {first, std::move(op), last});
 }
 
-void StepPlan::add_attention(const Norm* norm, const Dense& qkv, KeysOp keys, std::int64_t window, const Dense& out) {
+void StepTape::add_attention(const Norm* norm, const Dense& qkv, KeysOp keys, std::int64_t window, const Dense& out) {
   ProductOp first = product(qkv, Place::residual, Place::wide), last = product(out, Place::mixed, Place::residual);
   first.norm = norm;
   last.add = true;
@@ -258,7 +258,7 @@ void StepPlan::add_attention(const Norm* norm, const Dense& qkv, KeysOp keys, st
   ops.insert(ops.end(), {first, std::move(keys), attend, last});
 }
 
-void StepPlan::add_mlp(const Norm* norm, const Dense& up, Wide act, const Dense& down) {
+void StepTape::add_mlp(const Norm* norm, const Dense& up, Wide act, const Dense& down) {
   ProductOp first = product(up, Place::residual, Place::wide), last = product(down, Place::wide, Place::residual);
   first.norm = norm;
   first.activation = inner_activation(act);
@@ -267,13 +267,13 @@ void StepPlan::add_mlp(const Norm* norm, const Dense& up, Wide act, const Dense&
   ops.insert(ops.end(), {first, last});
 }
 
-void StepPlan::add_head(const Norm* norm, const Dense& head) {
+void StepTape::add_head(const Norm* norm, const Dense& head) {
   ProductOp last = product(head, Place::residual, Place::logits);
   last.norm = norm;
   ops.emplace_back(std::move(last));
 }
 
-void StepPlan::run(const StepBatch& batch, Rows logits, int threads) const {
+void StepTape::run(const StepBatch& batch, Rows logits, int threads) const {
   for (ConvTail* tail : batch.tails) tail->make_room();
   Run(*this, batch, logits, threads).play();
   for (ConvTail* tail : batch.tails) tail->advance();

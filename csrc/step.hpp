@@ -1,6 +1,6 @@
 // The decode step: one token of each of several sequences through a whole model.
 //
-// A plan is a tape of what happens to a token, layer by layer, recorded once per model. Running it takes
+// A tape is a list of what happens to a token, layer by layer, recorded once per model. Running it takes
 // one parallel region, whose threads go from operation to operation together (crew.hpp). It has the bits
 // of the kernels one by one.
 #pragma once
@@ -76,7 +76,7 @@ struct StepBatch {
 };
 
 /// Arrays that it is given, norms included, have to outlive it.
-struct StepPlan {
+struct StepTape {
   ConstRows embedding;  // [V, D]
   ConstRows positions;  // [L, D], or no data
   std::int64_t worth;   // multiply-adds that pay for one more thread

@@ -30,7 +30,7 @@ Floats = NDArray[np.float32]
 
 
 class Remembered:
-    """What the layers of one state remember, sorted as `StepPlan.run` takes it."""
+    """What the layers of one state remember, sorted as `StepTape.run` takes it."""
 
     def __init__(self, blocks: Sequence[Block], layers: Sequence[Any]) -> None:
         self.convs: list[OnlineConv] = []
@@ -67,14 +67,14 @@ def _cache(cache: KVCache, mixer: Attention) -> tuple[Floats, Floats, int, int]:
 class RecordedStep:
     """One token of each of several sequences through a whole model."""
 
-    def __init__(self, plan: kernels.StepPlan, blocks: list[Block]) -> None:
-        self._plan, self._blocks = plan, blocks
+    def __init__(self, tape: kernels.StepTape, blocks: list[Block]) -> None:
+        self._tape, self._blocks = tape, blocks
 
     def run(self, states: Sequence[State], tokens: list[int], threads: int) -> Floats:
         """Logits [B, V] after tokens that each state's layers take in."""
         parts = [self._remembered(state).ready(threads) for state in states]
         positions = [state.position for state in states]
-        logits = self._plan.run(tokens, positions, parts, threads=threads)
+        logits = self._tape.run(tokens, positions, parts, threads=threads)
         for state in states:
             state.for_step.took_in()
         return logits
@@ -98,21 +98,21 @@ def record(
     worth: int = WORTH,
 ) -> RecordedStep | None:
     """The step of these layers; None if one of them is of a kind that cannot be recorded."""
-    plan = kernels.StepPlan(embedding, positions, worth)
+    tape = kernels.StepTape(embedding, positions, worth)
     for block in blocks:
         if isinstance(block.mixer, Hyena) and block.mixer.causal:
-            _record_hyena(plan, block.mixer, block.norm1)
+            _record_hyena(tape, block.mixer, block.norm1)
         elif isinstance(block.mixer, Attention):
-            _record_attention(plan, block.mixer, block.norm1)
+            _record_attention(tape, block.mixer, block.norm1)
         else:
             return None
-        _record_mlp(plan, block.mlp)
-    plan.head(norm.weights, head.packed, head.bias)
-    return RecordedStep(plan, blocks)
+        _record_mlp(tape, block.mlp)
+    tape.head(norm.weights, head.packed, head.bias)
+    return RecordedStep(tape, blocks)
 
 
-def _record_hyena(plan: kernels.StepPlan, mixer: Hyena, norm: Norm) -> None:
-    plan.hyena(
+def _record_hyena(tape: kernels.StepTape, mixer: Hyena, norm: Norm) -> None:
+    tape.hyena(
         norm.weights,
         mixer.in_proj.packed,
         mixer.in_proj.bias,
@@ -124,9 +124,9 @@ def _record_hyena(plan: kernels.StepPlan, mixer: Hyena, norm: Norm) -> None:
     )
 
 
-def _record_attention(plan: kernels.StepPlan, mixer: Attention, norm: Norm) -> None:
+def _record_attention(tape: kernels.StepTape, mixer: Attention, norm: Norm) -> None:
     rotary = mixer.config.rotary
-    plan.attention(
+    tape.attention(
         norm.weights,
         mixer.qkv.packed,
         mixer.qkv.bias,
@@ -138,11 +138,11 @@ def _record_attention(plan: kernels.StepPlan, mixer: Attention, norm: Norm) -> N
     )
 
 
-def _record_mlp(plan: kernels.StepPlan, mlp: Mlp | IdentityMlp | None) -> None:
+def _record_mlp(tape: kernels.StepTape, mlp: Mlp | IdentityMlp | None) -> None:
     if isinstance(mlp, IdentityMlp):
-        plan.identity(mlp.norm.weights)
+        tape.identity(mlp.norm.weights)
     elif mlp is not None:
-        plan.mlp(
+        tape.mlp(
             mlp.norm.weights,
             mlp.up.packed,
             mlp.up.bias,

@@ -188,18 +188,18 @@ def test_what_is_interrupted_is_torn() -> None:
 def test_a_plan_refuses_what_does_not_fit_it() -> None:
     m, hybrid = of("order2"), of("finite_hybrid")
     assert m._recorded is not None
-    plan, state = m._recorded._plan, m.prefill(tokens(20))
+    tape, state = m._recorded._tape, m.prefill(tokens(20))
     m.step(state, 1)
     tails, convs, caches = state.for_step.ready(1)
 
     def refused(match: str, *states: object, ids: tuple[int, ...] = (1,), at: int = 5) -> None:
         with pytest.raises(ValueError, match=match):
-            plan.run(list(ids), [at] * len(ids), list(states), threads=1)  # type: ignore[arg-type]
+            tape.run(list(ids), [at] * len(ids), list(states), threads=1)  # type: ignore[arg-type]
 
     refused("token is 32 but needs to be in 0 .. 31", (tails, convs, caches), ids=(32,))
     refused("token is -1", (tails, convs, caches), ids=(-1,))
     refused("2 tokens, 2 positions, 1 states", (tails, convs, caches), ids=(1, 2))
-    refused("state 0 has other parts than the plan", (tails, convs[:1], caches))
+    refused("state 0 has other parts than the tape", (tails, convs[:1], caches))
     refused("a tail belongs to another layer", ([None, None], convs, caches))
     refused("a convolution belongs to another layer", (tails, [None, None], caches))
     refused("a state appears twice", (tails, convs[:1] * 2, caches))
@@ -217,7 +217,7 @@ def test_a_plan_refuses_what_does_not_fit_it() -> None:
     other = hybrid.prefill(tokens(20))
     hybrid.step(other, 1)
     tails, convs, [(keys, values, slot, start)] = other.for_step.ready(1)
-    plan = hybrid._recorded._plan
+    tape = hybrid._recorded._tape
     for cache, match in (
         ((keys, values, values.shape[1], start), "do not fit a cache of"),
         ((keys, values, slot, slot + 1), "do not fit a cache of"),
@@ -245,7 +245,7 @@ def test_a_tail_refuses_what_does_not_fit_it() -> None:
     with pytest.raises(ValueError, match="needs before"):
         kernels.ConvTail(-1, 12, 4, 10)
     with pytest.raises(ValueError, match="worth is 0"):
-        kernels.StepPlan(np.ones((3, 4), np.float32), None, 0)
+        kernels.StepTape(np.ones((3, 4), np.float32), None, 0)
 
 
 def test_a_tail_keeps_the_newest_inputs() -> None:

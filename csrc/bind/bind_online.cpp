@@ -244,8 +244,8 @@ void bind_online(py::module_& m) {
           "prepare",
           [](const OnlineFilter& f, std::int64_t largest, int threads) {
             if (largest < 1 || largest > f.known())
-              reject("prepare", "largest is " + std::to_string(largest) + " but " + std::to_string(f.known()) +
-                                    " taps are known");
+              reject("prepare",
+                     "largest is " + std::to_string(largest) + " but " + std::to_string(f.known()) + " taps are known");
             const int team = thread_count("prepare", threads);
             const py::gil_scoped_release release;
             f.prepare(largest, team);

@@ -1,4 +1,4 @@
-// The decode step: recording a plan, and running it on states.
+// The decode step: recording a tape, and running it on states.
 #include <algorithm>
 
 #include "bind/cache_arrays.hpp"
@@ -15,23 +15,23 @@ namespace {
 using CacheParts = std::tuple<FloatArray, FloatArray, std::int64_t, std::int64_t>;
 using Parts = std::tuple<std::vector<ConvTail*>, std::vector<OnlineState*>, std::vector<CacheParts>>;
 
-/// A plan and what it refers to.
-class RecordedPlan {
+/// A tape and what it refers to.
+class RecordedTape {
  public:
-  RecordedPlan(const FloatArray& embedding, const MaybeArray& positions, std::int64_t worth) {
-    const std::string op = "StepPlan";
-    plan_.embedding = rows(op, "embedding", embedding, -1, -1);
-    plan_.positions = positions ? rows(op, "positions", *positions, -1, plan_.width()) : ConstRows{};
+  RecordedTape(const FloatArray& embedding, const MaybeArray& positions, std::int64_t worth) {
+    const std::string op = "StepTape";
+    tape_.embedding = rows(op, "embedding", embedding, -1, -1);
+    tape_.positions = positions ? rows(op, "positions", *positions, -1, tape_.width()) : ConstRows{};
     if (worth < 1) reject(op, "worth is " + std::to_string(worth) + " but needs to be at least 1");
-    plan_.worth = worth;
+    tape_.worth = worth;
     keep(embedding, positions);
   }
 
   void hyena(const py::object& norm, const PackedLinear& in, const MaybeArray& in_bias, const FloatArray& taps,
              const MaybeArray& short_bias, const std::vector<MaybeArray>& skips, const PackedLinear& out,
              const MaybeArray& out_bias) {
-    const std::string op = "StepPlan.hyena";
-    const std::int64_t D = plan_.width(), order = static_cast<std::int64_t>(skips.size()) + 1, C = (order + 1) * D;
+    const std::string op = "StepTape.hyena";
+    const std::int64_t D = tape_.width(), order = static_cast<std::int64_t>(skips.size()) + 1, C = (order + 1) * D;
     HyenaOp one{};
     one.order = order;
     one.taps = {floats(op, "taps", taps, {-1, C}), taps.shape(0), C, C};
@@ -41,7 +41,7 @@ class RecordedPlan {
       one.skips.push_back(skip ? floats(op, "skips", *skip, {tile_groups(D), kTile}) : nullptr);
     require_product(op, "into", in, D, C);
     require_product(op, "out", out, D, D);
-    plan_.add_hyena(norm_of(op, norm), dense(op, "in_bias", in, in_bias), std::move(one),
+    tape_.add_hyena(norm_of(op, norm), dense(op, "in_bias", in, in_bias), std::move(one),
                     dense(op, "out_bias", out, out_bias));
     keep(norm, in_bias, taps, short_bias, skips, out_bias);
   }
@@ -49,8 +49,8 @@ class RecordedPlan {
   void attention(const py::object& norm, const PackedLinear& qkv, const MaybeArray& qkv_bias, std::int64_t heads,
                  const std::optional<std::pair<double, std::int64_t>>& rotary, std::int64_t window,
                  const PackedLinear& out, const MaybeArray& out_bias) {
-    const std::string op = "StepPlan.attention";
-    const std::int64_t D = plan_.width();
+    const std::string op = "StepTape.attention";
+    const std::int64_t D = tape_.width();
     if (heads < 1 || D % heads != 0)
       reject(op, "heads is " + std::to_string(heads) + ", which does not divide " + std::to_string(D));
     if (window < 0) reject(op, "window is " + std::to_string(window) + " but needs to be at least 0");
@@ -63,43 +63,43 @@ class RecordedPlan {
     }
     require_product(op, "qkv", qkv, D, 3 * D);
     require_product(op, "out", out, D, D);
-    plan_.add_attention(norm_of(op, norm), dense(op, "qkv_bias", qkv, qkv_bias), std::move(keys), window,
+    tape_.add_attention(norm_of(op, norm), dense(op, "qkv_bias", qkv, qkv_bias), std::move(keys), window,
                         dense(op, "out_bias", out, out_bias));
     keep(norm, qkv_bias, out_bias);
   }
 
   void mlp(const py::object& norm, const PackedLinear& up, const MaybeArray& up_bias, const std::string& kind,
            const PackedLinear& down, const MaybeArray& down_bias) {
-    const std::string op = "StepPlan.mlp";
-    const Mlp mlp(op, plan_.width(), up, up_bias, kind, down, down_bias);
-    plan_.add_mlp(norm_of(op, norm), mlp.up, mlp.act, mlp.down);
+    const std::string op = "StepTape.mlp";
+    const Mlp mlp(op, tape_.width(), up, up_bias, kind, down, down_bias);
+    tape_.add_mlp(norm_of(op, norm), mlp.up, mlp.act, mlp.down);
     keep(norm, up_bias, down_bias);
   }
 
   void identity(const py::object& norm) {
-    plan_.ops.emplace_back(AddNormOp{norm_of("StepPlan.identity", norm)});
+    tape_.ops.emplace_back(AddNormOp{norm_of("StepTape.identity", norm)});
     keep(norm);
   }
 
   void head(const py::object& norm, const PackedLinear& weight, const MaybeArray& bias) {
-    const std::string op = "StepPlan.head";
-    require_product(op, "head", weight, plan_.width(), weight.out_features());
-    plan_.add_head(norm_of(op, norm), dense(op, "bias", weight, bias));
+    const std::string op = "StepTape.head";
+    require_product(op, "head", weight, tape_.width(), weight.out_features());
+    tape_.add_head(norm_of(op, norm), dense(op, "bias", weight, bias));
     keep(norm, bias);
     ready_ = true;
   }
 
   FloatArray run(const std::vector<std::int64_t>& tokens, const std::vector<std::int64_t>& positions,
                  const std::vector<Parts>& states, int threads) const {
-    const std::string op = "StepPlan.run";
-    if (!ready_) reject(op, "the plan has no head yet");
+    const std::string op = "StepTape.run";
+    if (!ready_) reject(op, "the tape has no head yet");
     const StepBatch batch = checked(op, tokens, positions, states);
-    FloatArray logits({batch.size(), plan_.logits_width()});
-    const Rows to{logits.mutable_data(), batch.size(), plan_.logits_width(), plan_.logits_width()};
+    FloatArray logits({batch.size(), tape_.logits_width()});
+    const Rows to{logits.mutable_data(), batch.size(), tape_.logits_width(), tape_.logits_width()};
     thread_count(op, threads);
     {
       const py::gil_scoped_release release;
-      plan_.run(batch, to, threads);
+      tape_.run(batch, to, threads);
     }
     return logits;
   }
@@ -110,9 +110,9 @@ class RecordedPlan {
     (kept_.append(objects), ...);
   }
 
-  /// The norm in memory of its own: the plan points to it.
+  /// The norm in memory of its own: the tape points to it.
   const Norm* norm_of(const std::string& op, const py::object& weights) {
-    norms_.push_back(std::make_unique<Norm>(weights.cast<const NormWeights&>().norm(op, plan_.width())));
+    norms_.push_back(std::make_unique<Norm>(weights.cast<const NormWeights&>().norm(op, tape_.width())));
     return norms_.back().get();
   }
 
@@ -130,19 +130,19 @@ class RecordedPlan {
     if (B == 0 || positions.size() != B || states.size() != B)
       reject(op, std::to_string(B) + " tokens, " + std::to_string(positions.size()) + " positions, " +
                      std::to_string(states.size()) + " states");
-    StepBatch batch{tokens, positions, std::vector<ConvTail*>(plan_.tails * B),
-                    std::vector<OnlineState*>(plan_.convs * B), std::vector<CacheSlot>(plan_.caches * B)};
+    StepBatch batch{tokens, positions, std::vector<ConvTail*>(tape_.tails * B),
+                    std::vector<OnlineState*>(tape_.convs * B), std::vector<CacheSlot>(tape_.caches * B)};
     for (std::size_t b = 0; b < B; b++) {
-      require_row(op, "token", tokens[b], plan_.embedding.rows);
-      if (plan_.positions.data != nullptr) require_row(op, "position", positions[b], plan_.positions.rows);
+      require_row(op, "token", tokens[b], tape_.embedding.rows);
+      if (tape_.positions.data != nullptr) require_row(op, "position", positions[b], tape_.positions.rows);
       const auto& [tails, convs, caches] = states[b];
-      if (tails.size() != plan_.tails || convs.size() != plan_.convs || caches.size() != plan_.caches)
-        reject(op, "state " + std::to_string(b) + " has other parts than the plan");
+      if (tails.size() != tape_.tails || convs.size() != tape_.convs || caches.size() != tape_.caches)
+        reject(op, "state " + std::to_string(b) + " has other parts than the tape");
       for (std::size_t i = 0; i < tails.size(); i++) batch.tails[i * B + b] = tails[i];
       for (std::size_t i = 0; i < convs.size(); i++) batch.convs[i * B + b] = convs[i];
       for (std::size_t i = 0; i < caches.size(); i++) batch.caches[i * B + b] = slot_of(op, caches[i]);
     }
-    for (const StepOp& one : plan_.ops) {
+    for (const StepOp& one : tape_.ops) {
       if (const auto* hyena = std::get_if<HyenaOp>(&one)) require_hyena(op, *hyena, batch);
       if (const auto* keys = std::get_if<KeysOp>(&one)) require_cache(op, *keys, batch);
     }
@@ -167,13 +167,13 @@ class RecordedPlan {
     const std::size_t B = batch.tokens.size();
     for (std::size_t b = 0; b < B; b++) {
       const ConvTail* const tail = batch.tails[hyena.tail * B + b];
-      if (tail == nullptr || tail->rows().cols != hyena.taps.cols || tail->inputs().cols != plan_.width())
+      if (tail == nullptr || tail->rows().cols != hyena.taps.cols || tail->inputs().cols != tape_.width())
         reject(op, "a tail belongs to another layer");
       if (tail->rows().rows != hyena.taps.rows - 1) reject(op, "a tail is of other taps");
       if (!tail->known()) reject(op, "the rows of a tail are not known");
       for (std::size_t o = 0; o < hyena.skips.size(); o++) {
         const OnlineState* const conv = batch.convs[(hyena.conv + o) * B + b];
-        if (conv == nullptr || conv->filter()->groups() != tile_groups(plan_.width()))
+        if (conv == nullptr || conv->filter()->groups() != tile_groups(tape_.width()))
           reject(op, "a convolution belongs to another layer");
         if (conv->room() < 1) reject(op, "a convolution has no room");
       }
@@ -200,7 +200,7 @@ class RecordedPlan {
     if (std::adjacent_find(found.begin(), found.end()) != found.end()) reject(op, "a state appears twice");
   }
 
-  StepPlan plan_{};
+  StepTape tape_{};
   std::vector<std::unique_ptr<Norm>> norms_;
   py::list kept_;
   bool ready_ = false;
@@ -210,30 +210,30 @@ class RecordedPlan {
 
 void bind_step(py::module_& m) {
   const auto norm = py::arg("norm"), packed = py::arg("out");
-  py::class_<RecordedPlan>(
-      m, "StepPlan", py::module_local(),
-      "The decode step of a model, recorded layer by layer: StepPlan(embedding, positions), then\n"
+  py::class_<RecordedTape>(
+      m, "StepTape", py::module_local(),
+      "The decode step of a model, recorded layer by layer: StepTape(embedding, positions), then\n"
       "its layers in order, then head(), then run() as often as wanted. embedding float32 [V, D];\n"
       "positions float32 [L, D] or None. Arrays must not change. All raise ValueError on wrong\n"
       "shapes.")
       .def(py::init<const FloatArray&, const MaybeArray&, std::int64_t>(), py::arg("embedding").noconvert(),
            py::arg("positions").noconvert(), py::arg("worth"))
-      .def("hyena", &RecordedPlan::hyena, norm, py::arg("into"), py::arg("in_bias").noconvert(),
+      .def("hyena", &RecordedTape::hyena, norm, py::arg("into"), py::arg("in_bias").noconvert(),
            py::arg("taps").noconvert(), py::arg("short_bias").noconvert(), py::arg("skips"), packed,
            py::arg("out_bias").noconvert(),
            "x += a Hyena operator of norm(x), of order 1 + len(skips): NormWeights; the projection to (order + 1) D;\n"
            "taps float32 [K, (order + 1) D] and a bias of the short convolution; skips float32 [G, 16] or None of\n"
            "every long one; the projection back. Of a state: a ConvTail, and an OnlineState for each skip.")
-      .def("attention", &RecordedPlan::attention, norm, py::arg("qkv"), py::arg("qkv_bias").noconvert(),
+      .def("attention", &RecordedTape::attention, norm, py::arg("qkv"), py::arg("qkv_bias").noconvert(),
            py::arg("heads"), py::arg("rotary"), py::arg("window"), packed, py::arg("out_bias").noconvert(),
            "x += causal attention of norm(x): rotary (base, dims) or None; window 0 for none. Of a state: keys and\n"
            "values as for kv_append, the slot to write, the first slot that may be seen.")
-      .def("mlp", &RecordedPlan::mlp, norm, py::arg("up"), py::arg("up_bias").noconvert(), py::arg("kind"),
+      .def("mlp", &RecordedTape::mlp, norm, py::arg("up"), py::arg("up_bias").noconvert(), py::arg("kind"),
            py::arg("down"), py::arg("down_bias").noconvert(), "As add_mlp.")
-      .def("identity", &RecordedPlan::identity, norm, "x += norm(x).")
-      .def("head", &RecordedPlan::head, norm, py::arg("weight"), py::arg("bias").noconvert(),
+      .def("identity", &RecordedTape::identity, norm, "x += norm(x).")
+      .def("head", &RecordedTape::head, norm, py::arg("weight"), py::arg("bias").noconvert(),
            "The last: logits of norm(x).")
-      .def("run", &RecordedPlan::run, py::arg("tokens"), py::arg("positions"), py::arg("states"), py::kw_only(),
+      .def("run", &RecordedTape::run, py::arg("tokens"), py::arg("positions"), py::arg("states"), py::kw_only(),
            py::arg("threads") = 1,
            R"(One token of each of B sequences through the model: logits float32 [B, V].
 
@@ -246,5 +246,5 @@ Args:
     threads: at most this many threads work, fewer where the work is too little.
 
 Raises:
-    ValueError: parts that do not fit the plan, no room in a convolution, or a tail without rows.)");
+    ValueError: parts that do not fit the tape, no room in a convolution, or a tail without rows.)");
 }
