@@ -94,7 +94,7 @@ OnlineState::Unit OnlineState::copy_of(const Unit& other) const {
   if (!unit.cells.empty()) own_last(unit);
   for (std::size_t i = 0; i < other.spare.size(); i++) unit.spare.push_back(shared_floats(cell_ * kTile));
   unit.period = other.period;
-  unit.tiles = copied(other.tiles, tile_rows(other) * kTile);
+  unit.tiles = copied(other.tiles, tile_rows(other, other.period.length) * kTile);
   unit.tile_at = other.tile_at;
   unit.sum.of = other.sum.of;
   unit.sum.done = other.sum.done;
@@ -104,18 +104,29 @@ OnlineState::Unit OnlineState::copy_of(const Unit& other) const {
   return unit;
 }
 
-std::int64_t OnlineState::tile_rows(const Unit& unit) const {
-  const std::int64_t before = plan_.kind == Kind::closed ? unit.phase : unit.period.length;
-  return unit.period.length - kBase + before;
+std::int64_t OnlineState::tile_rows(const Unit& unit, std::int64_t period) const {
+  return period - kBase + (plan_.kind == Kind::closed ? unit.phase : period);
+}
+
+/// Memory for the tiles of periods that are longer than the one under way.
+void OnlineState::make_tiles(Unit& unit, Period next) const {
+  if (unit.next_tiles != nullptr) return;
+  const std::int64_t floats = tile_rows(unit, next.length) * kTile;
+  unit.next_tiles = aligned_array<float>(floats);
+  // Touched here, so that no step waits for the system to find a page.
+  std::fill_n(unit.next_tiles.get(), floats, 0.0f);
 }
 
 /// Begins a period, with buffers for its tiles.
 void OnlineState::fit(Unit& unit, Period period) const {
   const bool fits = unit.tiles != nullptr && unit.period.length == period.length;
+  if (!fits) {
+    if (period.length < unit.period.length) unit.next_tiles.reset();  // taken back
+    make_tiles(unit, period);
+    unit.tiles = std::move(unit.next_tiles);
+  }
   unit.period = period;
   if (fits) return;
-  unit.tiles = aligned_array<float>(tile_rows(unit) * kTile);
-  std::fill_n(unit.tiles.get(), tile_rows(unit) * kTile, 0.0f);
   unit.tile_at.assign(static_cast<std::size_t>(TilePlan::levels(period.length) + 1), -1);
 }
 
@@ -148,8 +159,11 @@ std::int64_t OnlineState::oldest() const {
 
 std::int64_t OnlineState::nbytes() const {
   std::int64_t rows = filter_->groups() * (future_rows_ + 2 * kBase);
-  for (const Unit& unit : units_)
-    rows += static_cast<std::int64_t>(unit.cells.size() + unit.spare.size()) * cell_ + tile_rows(unit) + unit.sum.size;
+  for (const Unit& unit : units_) {
+    rows += static_cast<std::int64_t>(unit.cells.size() + unit.spare.size()) * cell_ + unit.sum.size;
+    rows += tile_rows(unit, unit.period.length);
+    if (unit.next_tiles != nullptr) rows += tile_rows(unit, 2 * unit.period.length);
+  }
   return rows * kTile * static_cast<std::int64_t>(sizeof(float));
 }
 

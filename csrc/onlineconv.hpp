@@ -89,6 +89,7 @@ class OnlineState {
     std::vector<Cell> spare;            // for inputs to come
     Period period{0, 0};                // the one under way
     AlignedArray<float> tiles;          // by level, then what lies before the period
+    AlignedArray<float> next_tiles;     // of longer periods, which begin soon
     std::vector<std::int64_t> tile_at;  // clock at which the tile in each buffer began, or -1
     Sum sum;
     std::int64_t summed = 0;  // points, see `summed`
@@ -100,7 +101,8 @@ class OnlineState {
   float* buffer(const Unit& unit, int level) const {
     return unit.tiles.get() + (TilePlan::size(level) - kBase) * kTile;
   }
-  std::int64_t tile_rows(const Unit& unit) const;
+  std::int64_t tile_rows(const Unit& unit, std::int64_t period) const;
+  void make_tiles(Unit& unit, Period next) const;
   void fit(Unit& unit, Period period) const;
   std::int64_t before_at(const Unit& unit) const;
   float* far_sums(std::int64_t g) const { return sums_.get() + 2 * g * kBase * kTile; }
@@ -116,6 +118,7 @@ class OnlineState {
   Blocks blocks_before(const Unit& unit, Period next) const;
   RowRun row_run(const Unit& unit, std::int64_t g, std::int64_t w, std::int64_t lowest) const;
   void add_block(std::int64_t g, Period next, std::int64_t end, std::int64_t lowest, int part);
+  void make_room(Unit& unit, Period next) const;
   void sum_parts(std::int64_t g, Period next, std::int64_t parts);
   void sum_ahead(std::int64_t g, std::int64_t w);
   void sum_before(std::int64_t g);

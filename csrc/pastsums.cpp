@@ -45,14 +45,26 @@ void OnlineState::add_block(std::int64_t g, Period next, std::int64_t end, std::
   const RowCells rows(T, cell_, [&](std::int64_t r) { return row_run(unit, g, begin + r, lowest); });
   transform_part(rows, T, size, part, 1.0f, x);
   const float* h = x + floats;
-  if (end == next.begin)
+  if (end == next.begin) {
     h = filter_->spectrum(TilePlan::levels(T), g).data + part * floats;
-  else
-    transform_part(filter_->run(g, next.begin - end + 1, size - 1, cell_), size - 1, size, part, filter_scale(size),
-                   x + floats);
+  } else {
+    const std::int64_t lags = next.end() - 1 - std::max(begin, lowest) - (next.begin - end);
+    const RowCells taps = filter_->run(g, next.begin - end + 1, lags, cell_);
+    transform_part(taps, lags, size, part, filter_scale(size), x + floats);
+  }
   add_product(x, h, size, unit.sum.done < kParts, unit.sum.data.get() + part * floats);
   unit.sum.done++;
   unit.summed += size;
+}
+
+/// Memory for the sum of what comes before `next`.
+void OnlineState::make_room(Unit& unit, Period next) const {
+  const std::int64_t size = 2 * next.length;
+  if (unit.sum.size >= size) return;
+  unit.sum.of = {-1, 0};
+  unit.sum.data = aligned_array<float>(size * kTile);
+  unit.sum.size = size;
+  std::fill_n(unit.sum.data.get(), size * kTile, 0.0f);
 }
 
 /// The sum for `next` as far as its first `parts` parts of products.
@@ -60,10 +72,7 @@ void OnlineState::sum_parts(std::int64_t g, Period next, std::int64_t parts) {
   Unit& unit = units_[static_cast<std::size_t>(g)];
   Sum& sum = unit.sum;
   if (sum.of.begin != next.begin) {
-    if (sum.size < 2 * next.length) {
-      sum.data = aligned_array<float>(2 * next.length * kTile);
-      sum.size = 2 * next.length;
-    }
+    make_room(unit, next);
     sum.of = next;
     sum.done = 0;
   }
@@ -76,13 +85,20 @@ void OnlineState::sum_parts(std::int64_t g, Period next, std::int64_t parts) {
 
 /// What is due at clock w of the sum for the next period.
 void OnlineState::sum_ahead(std::int64_t g, std::int64_t w) {
-  const Unit& unit = units_[static_cast<std::size_t>(g)];
+  Unit& unit = units_[static_cast<std::size_t>(g)];
   const Period next = plan_.period_at(unit.period.end());
   if (next.begin - unit.phase >= plan_.horizon) return;
-  const std::int64_t parts = blocks_before(unit, next).count * kParts;
+  // A longer period needs memory and a spectrum of its own, each of which is work enough for one step.
+  constexpr std::int64_t kOwn = 3;
+  const std::int64_t own = next.length > unit.period.length ? kOwn : 0;
+  const std::int64_t parts = own + blocks_before(unit, next).count * kParts;
   // Once in a block of kBase steps, the last time in the last one.
   const std::int64_t times = unit.period.length / kBase, now = (w - unit.period.begin) / kBase + 1;
-  sum_parts(g, next, (parts * now + times - 1) / times);
+  const std::int64_t due = (parts * now + times - 1) / times;
+  if (own > 0 && due >= 1) filter_->spectrum(TilePlan::levels(next.length), g);
+  if (own > 0 && due >= 2) make_room(unit, next);
+  if (own > 0 && due >= 3) make_tiles(unit, next);
+  sum_parts(g, next, due - own);
 }
 
 /// What lies before the period under way, into the buffer of the last level.

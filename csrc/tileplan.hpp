@@ -25,7 +25,7 @@ namespace hyena {
 constexpr std::int64_t kBase = 16;  // inside a block lags are summed directly
 constexpr std::int64_t kDirect =
     64;  // largest tile by direct sums: 1.1 us against 1.9 by transform, at 128 4.3 against 3.7
-constexpr std::int64_t kBlocks = 16;                      // rolling: periods double from so many blocks on
+constexpr std::int64_t kBlocks = 12;                      // rolling: periods double from so many blocks on
 constexpr std::int64_t kForEver = std::int64_t{1} << 48;  // a horizon that nobody reaches
 
 /// Smallest kBase 2^k >= n.

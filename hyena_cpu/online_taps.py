@@ -264,11 +264,12 @@ class OnlineTaps:
         plan = self.plan(length, ahead)
         # Chunks are dropped whole, and one much longer than what is needed is cut.
         needed = self.reach + SURE_REWIND
-        history = min(length, 2 * needed + plan.held_rows(self.reach + 1))
+        history, steps = min(length, 2 * needed + plan.held_rows(self.reach + 1)), 1
         if ahead is not None and plan.kind != "endless":
-            # Of a rolling plan: what the history adds, and the inputs to come.
-            history = min(ahead, self.reach) + ahead if plan.kind == "rolling" else 0
-        return self.bank.groups * ROW * history + self.steps_bytes(length, ahead)
+            history, steps = 0, ahead
+            if plan.kind == "rolling":  # what the history adds, and the inputs to come
+                history = min(ahead, self.reach) + ahead
+        return self.bank.groups * ROW * history + self.steps_bytes(length, ahead, steps)
 
     def filter_bytes(self, length: int, wanted: int | None = None, steps: int = 1) -> int:
         """Bytes of the filters, which sequences share, after `steps` of the `wanted` steps that

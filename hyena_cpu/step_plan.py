@@ -14,7 +14,7 @@ USUAL_HORIZON = 2048  # as many steps as nobody asked for are planned as if they
 LONGEST_HORIZON = 1 << 14  # a step computes one tile of half so many rows at most
 MOST_DROPPED = 1 << 16  # steps that can be planned at once where the history is dropped
 SHORTEST_PERIOD, LONGEST_PERIOD = 1024, 8192  # of a rolling plan
-PERIODS, BLOCKS = 8, 16  # of them what lies before one has, at the beginning and before they double
+PERIODS, BLOCKS = 8, 12  # of them what lies before one has, at the beginning and before they double
 FOR_EVER = 1 << 48
 SURE_REWIND = 128  # rows that a filter of any length can be rewound by, once so many were taken in
 

@@ -17,7 +17,7 @@ BASE = 16  # steps in a block, inside which lags are summed directly
 
 
 FOR_EVER = 1 << 48
-BLOCKS = 16  # periods double from so many blocks on
+BLOCKS = 12  # periods double from so many blocks on
 
 
 class TilePlan(NamedTuple):
