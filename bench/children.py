@@ -109,6 +109,15 @@ def sizes(sides: Sequence[Side], what: str, length: int) -> list[Measured]:
     return found
 
 
+def latency(side: Side, length: int, steps: int) -> tuple[Measured, dict[str, float]]:
+    """The median of single steps, and what else `latency.spread` says of them."""
+    found = Measured()
+    with Child(side) as child:
+        answer = child.ask(do="latency", length=length, steps=steps)
+        _take(answer, "seconds", found)
+    return found, {name: answer[name] for name in ("p99", "max", "first") if name in answer}
+
+
 def floor(side: Side, what: str, length: int) -> float | None:
     """Seconds that the machine itself needs, measured as the side is run; None if not known."""
     with Child(side) as child:

@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import latency
 import pictures
 import stages
 import summary
@@ -49,7 +50,8 @@ def main() -> int:
             sys.exit("--show measures nothing: --quick, --long and --only have no effect")
         found = json.loads((args.results / f"{args.show}.json").read_text())
     else:
-        effort = stages.Effort(args.quick, args.long, 3 if args.quick else 7)
+        steps = latency.QUICK_STEPS if args.quick else latency.STEPS
+        effort = stages.Effort(args.quick, args.long, 3 if args.quick else 7, steps)
         found = measure(effort, args.only, args.results / f"{args.name}.json")
     print(summary.markdown(found["rows"]))
     if args.plot:

@@ -4,6 +4,8 @@
 
     {"do": "prefill", "length": 8192}     -> {"seconds": of one call, "faults": pages touched anew}
     {"do": "decode", "length": 8192}      -> the same of a token after so long a prompt
+    {"do": "latency", "length": 8192, "steps": 2048}  -> {"seconds": median of single steps, "p99",
+                                             "max", "first"}
     {"do": "state", "length": 8192}       -> {"bytes": that a sequence of this length is kept in}
     {"do": "conv", "length": 8192}        -> the same of one convolution of `convs.py`
     {"do": "memory", "length": 8192}      -> {"bytes": most in memory during a call, less before}
@@ -27,6 +29,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import latency
 
 from hyena_cpu.errors import HyenaError
 
@@ -193,6 +197,8 @@ class Answers:
         what, length = request["do"], request["length"]
         if what == "floor":
             return {"seconds": floor(self._options, request["of"], length)}
+        if what == "latency":
+            return latency.ours(self._options, length, request["steps"])
         make = SIDES[self._options["side"]]
         if what == "memory":
             return {"bytes": peak_beyond(make(self._options, what, length))}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import children
+import latency
 from children import Side
 from shapes import SIZES
 
@@ -51,7 +52,7 @@ class Stage:
     """A comparison with the first side. `quick` are the lengths of --quick."""
 
     name: str
-    what: Literal["conv", "prefill", "decode", "memory", "state"]
+    what: Literal["conv", "prefill", "decode", "latency", "memory", "state"]
     sides: tuple[Side, ...]
     lengths: tuple[int, ...]
     quick: tuple[int, ...]
@@ -86,6 +87,7 @@ STAGES = (
     Stage("decode-long", "decode", (OURS, *ATTENTION), CONTEXTS, (65_536,), long=True),
     Stage("state", "state", (OURS, DROPPED, *ATTENTION), (1024, 8192, 32768), (1024, 8192)),
     Stage("state-long", "state", (OURS, DROPPED, *ATTENTION), CONTEXTS, (65_536,), long=True),
+    Stage("latency", "latency", (OURS,), (1024, 32768), (1024,)),
     Stage("memory", "memory", (OURS, HYENA, *ATTENTION), (1024, 8192, 32768), (1024, 8192)),
     Stage("memory-long", "memory", (OURS, HYENA), (160_000,), (32768,)),
     Stage(
@@ -105,6 +107,7 @@ class Effort:
     quick: bool = False
     long: bool = False
     repetitions: int = 7
+    steps: int = latency.STEPS
     budget_s: float = 180.0  # of one comparison at one length, three repetitions apart
 
 
@@ -122,16 +125,21 @@ def chosen(effort: Effort, only: list[str] | None) -> list[Stage]:
 def rows(stage: Stage, effort: Effort) -> Iterator[dict[str, Any]]:
     """Measures a stage: one row for each side and length, as plain data.
 
-    unit: s (of a call; of a token for decode) or bytes. floor: what the machine needs at least, for
-    the first side; of memory, one residual stream [L, D].
+    unit: s (of a call; of a token for decode and latency) or bytes. floor: what the machine needs
+    at least, for the first side; of memory, one residual stream [L, D]. latency has p99, max and
+    first as well.
     """
     for length in stage.lengths:
         least: float | None = None
+        tail: dict[str, float] = {}
         if stage.what in ("memory", "state"):
             measured = children.sizes(stage.sides, stage.what, length)
             if stage.what == "memory":
                 width, _ = SIZES[stage.sides[0].options["size"]]
                 least = 4.0 * width * length
+        elif stage.what == "latency":
+            one, tail = children.latency(stage.sides[0], length, effort.steps)
+            measured = [one]
         else:
             measured = children.times(
                 stage.sides, stage.what, length, effort.repetitions, effort.budget_s
@@ -152,4 +160,5 @@ def rows(stage: Stage, effort: Effort) -> Iterator[dict[str, Any]]:
                 "values": found.values,
                 "faults": found.faults,
                 "absent": found.absent,
+                **tail,
             }

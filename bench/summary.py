@@ -28,6 +28,7 @@ TITLES = {
     "decode-long": "decode after so long a prompt",
     "state": "what a sequence is kept in",
     "state-long": "what a sequence is kept in",
+    "latency": "single tokens after so long a prompt",
     "memory": "memory, HyenaDNA-small",
     "memory-long": "memory, HyenaDNA-small",
     "memory-tiny": "memory, HyenaDNA-tiny",
@@ -77,6 +78,9 @@ def own(row: Row) -> dict[str, str]:
     """Our figure itself, by what it is called."""
     if row["unit"] == "bytes":
         return {f"{row['side']} itself": f"{row['median'] / 1e6:.3g} MB"}
+    if "p99" in row:
+        figures = (f"{1e3 * row[name]:.3g}" for name in ("median", "p99", "max"))
+        return {f"{row['side']}: median, 99 %, slowest, ms": " / ".join(figures)}
     found = {f"{row['side']} itself": f"{1e3 * row['median']:.3g} ms"}
     if row["floor"]:
         found[f"{row['side']} over its floor"] = f"{row['median'] / row['floor']:.1f}"

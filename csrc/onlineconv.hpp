@@ -38,7 +38,8 @@ class OnlineState {
   OnlineState(const OnlineState& other);
   OnlineState& operator=(const OnlineState&) = delete;
 
-  const std::shared_ptr<const OnlineFilter>& filter() const { return filter_; }
+  const OnlineFilter& filter() const { return *filter_; }
+  const std::shared_ptr<const OnlineFilter>& shared_filter() const { return filter_; }
   const TilePlan& plan() const { return plan_; }
   std::int64_t position() const { return position_; }
   /// Steps that can still be taken.

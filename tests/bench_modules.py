@@ -13,9 +13,10 @@ if not BENCH.is_dir():
 sys.path.append(str(BENCH))  # at the end: bench/ has a conftest of its own
 
 import children  # noqa: E402
+import latency  # noqa: E402
 import run  # noqa: E402
 import sides  # noqa: E402
 import stages  # noqa: E402
 import summary  # noqa: E402
 
-__all__ = ["children", "run", "sides", "stages", "summary"]
+__all__ = ["children", "latency", "run", "sides", "stages", "summary"]

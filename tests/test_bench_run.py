@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_modules import children, run, sides, stages, summary
+from bench_modules import children, latency, run, sides, stages, summary
 from conftest import PACKAGE_HOME
 
 OURS = stages.side("hyena-cpu", "tiny", threads=1)
@@ -41,6 +41,25 @@ def test_memory_floor_and_convolutions() -> None:
     assert children.floor(OURS, "prefill", 64) > 0
     (one,) = children.times([stages.library("LongConv")], "conv", 1024, 3, 1e9)
     assert len(one.values) == 3
+
+
+def test_latency_is_the_shortest_of_identical_runs() -> None:
+    """A step that is slow in one run is the machine's, one that is slow in all the program's."""
+    runs: list[list[int]] = []
+
+    def begin() -> latency.Step:
+        runs.append([])
+        return lambda token: runs[-1].append(token)
+
+    found = latency.spread(begin, 50)
+    assert [len(run) for run in runs] == [51] * latency.RUNS
+    assert 0 < found["seconds"] <= found["p99"] <= found["max"]
+    one, tail = children.latency(OURS, 100, 20)
+    assert one.median is not None
+    assert one.median <= tail["p99"] <= tail["max"]
+    assert summary.own(row("latency", 100, "us", 1e-3, p99=2e-3, max=3e-3, first=1.0)) == {
+        "us: median, 99 %, slowest, ms": "1 / 2 / 3"
+    }
 
 
 def test_a_side_that_dies_is_said() -> None:

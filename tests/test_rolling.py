@@ -1,4 +1,4 @@
-"""Steps that go on without a known end: even work, the same bits whatever the schedule.
+"""Sequences that go on without a known end, and states of models at any step of theirs.
 
 Periods are made short here, so that a few hundred steps cross many of them and they double.
 """
@@ -7,23 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-from conftest import over_threads, rel_l2
+from conftest import rel_l2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_contracts import close
 from test_online import G, feed, online_taps
-from test_online_conv import PROMISED, causal, decaying, filter_of, gates_of, normal
+from test_online_conv import PROMISED, causal, decaying, normal
 from test_state import same_bits
 from test_state_online import through_a_file
 from toy import CAUSAL, model, tokens
 
-from hyena_cpu import InputError, LimitError, kernels, step_plan
+from hyena_cpu import LimitError, step_plan
 from hyena_cpu.online import OnlineConv, extend_each
 from hyena_cpu.online_taps import LOOK_AHEAD
 from hyena_cpu.step_plan import SURE_REWIND
@@ -43,135 +41,6 @@ def short_periods() -> Iterator[None]:
 def short() -> Iterator[None]:
     with short_periods():
         yield
-
-
-# ---- kernels
-
-
-def rolling(
-    kernels: ModuleType,
-    taps: np.ndarray,
-    before: np.ndarray,
-    period: int,
-    longest: int,
-    **options: int,
-):
-    """A state for rows after `before` [G, P, 16], which comes in three pieces."""
-    cuts = [0, before.shape[1] // 3, before.shape[1] // 2, before.shape[1]]
-    past = [before[:, a:b] for a, b in pairwise(cuts)]
-    unit = options.pop("unit", 2)
-    return kernels.OnlineState.rolling_on(
-        filter_of(kernels, taps), unit, period, longest, 1 << 20, before.shape[1], past, **options
-    )
-
-
-@pytest.mark.parametrize("K", [1, 2, 17, 40, 300, 4000])
-@pytest.mark.parametrize(("period", "longest"), [(16, 16), (32, 32), (32, 128), (256, 256)])
-@pytest.mark.parametrize("before", [0, 1, 33, 700])
-def test_every_shape(
-    kernels: ModuleType, rng: np.random.Generator, K: int, period: int, longest: int, before: int
-) -> None:
-    """A period of 16 means plain sums."""
-    taps, z = decaying(rng, 2, K), normal(rng, 2, before + 700, 16)
-    want = causal(z, taps)[:, before:]
-    for unit in (-1, 5):
-        state = rolling(kernels, taps, z[:, :before], period, longest, unit=unit)
-        y = kernels.online_conv([state], [700], z[:, before:])
-        assert rel_l2(y, want) <= PROMISED
-        assert rel_l2(y[:, -100:], want[:, -100:]) <= 1.5 * PROMISED
-        assert (state.summed > 0) == (period > 16)
-
-
-@over_threads
-def test_bits_depend_on_neither_calls_nor_threads(
-    kernels: ModuleType, rng: np.random.Generator, threads: int
-) -> None:
-    taps, z, gates = decaying(rng, 3, 2000), normal(rng, 3, 900, 16), gates_of(rng, 3, 600)
-    alone, early = (rolling(kernels, taps, z[:, :300], 32, 128) for _ in range(2))
-    early.begin(threads=threads)
-    want = kernels.online_conv([alone], [600], z[:, 300:], **gates)
-    done = 0
-    for n in (1, 7, 100, 16, 200, 1, 275):
-        cut = slice(done, done + n)
-        parts = {name: a if name == "skip" else a[:, cut] for name, a in gates.items()}
-        rows = z[:, 300 + done : 300 + done + n]
-        y = kernels.online_conv([early], [n], rows, **parts, threads=threads)
-        np.testing.assert_array_equal(y, want[:, cut])
-        done += n
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    seed=st.integers(0, 999),
-    K=st.sampled_from([20, 150, 3000]),
-    before=st.integers(0, 500),
-    longest=st.sampled_from([32, 64, 256]),
-    keep=st.sampled_from([0, 90]),
-)
-def test_whatever_is_taken_back_forked_or_resumed(
-    seed: int, K: int, before: int, longest: int, keep: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    taps, z = decaying(rng, 2, K), normal(rng, 2, before + 600, 16)
-    past, z = z[:, :before], z[:, before:]
-    want = kernels.online_conv([rolling(kernels.module, taps, past, 32, longest)], [600], z)
-    state, farthest = rolling(kernels.module, taps, past, 32, longest, keep=keep), 0
-    while state.position < 600:
-        t, twin = state.position, state.fork()
-        draft = int(rng.integers(0, min(90 if keep else 200, 600 - t) + 1))
-        kernels.online_conv([state], [draft], normal(rng, 2, draft, 16))
-        kernels.online_conv([twin], [600 - t], normal(rng, 2, 600 - t, 16))  # is another sequence
-        farthest = max(farthest, t + draft)
-        assert state.oldest <= max(0, farthest - keep)
-        back = int(rng.integers(max(state.oldest, t - 90), t + 1))
-        state.rewind(back)
-        if rng.integers(2):
-            kept = np.ascontiguousarray(state.inputs(state.first, back))
-            again = rolling(kernels.module, taps, past, 32, longest, keep=keep)
-            again.resume(state.first, kept)
-            state = again
-        elif rng.integers(2):
-            state = state.fork()
-        n = int(rng.integers(1, min(200, 600 - back) + 1))
-        farthest = max(farthest, back + n)
-        y = kernels.online_conv([state], [n], z[:, back : back + n])
-        np.testing.assert_array_equal(y, want[:, back : back + n])
-
-
-def test_old_inputs_are_forgotten(kernels: ModuleType, rng: np.random.Generator) -> None:
-    taps, z = decaying(rng, 2, 200), normal(rng, 2, 3000, 16)
-    state = rolling(kernels, taps, z[:, :1000], 32, 64, keep=100)
-    held = []
-    for first in range(1000, 3000, 100):
-        kernels.online_conv([state], [100], z[:, first : first + 100])
-        held.append(state.nbytes)
-    assert state.first > 1000
-    assert max(held[10:]) == held[10]
-    assert state.position - state.oldest >= 100
-
-
-def test_the_work_is_even(rng: np.random.Generator) -> None:
-    """4 groups of 4 convolutions, 2,048 steps after 4,000 rows: sums of some 16 blocks before each
-    period, of which no step computes more than a few.
-    """
-    period, steps = 256, 2048
-    taps, past = decaying(rng, 4, 8000), normal(rng, 4, 4000, 16)
-    states = [rolling(kernels.module, taps, past, period, period, unit=u) for u in range(0, 16, 4)]
-    row = normal(rng, 4, 1, 16)
-    done = [0]
-    for state in states:
-        state.begin()
-    for _ in range(steps):
-        for state in states:
-            kernels.online_conv([state], [1], row)
-        done.append(sum(state.summed for state in states))
-    work = np.diff(done)[1:]
-    parts = 16 // kernels.lanes
-    whole = 16 * (4000 // period) * parts * 2 * period  # what a new start would compute at once
-    assert done[1] >= whole
-    assert work.sum() >= steps // period * whole
-    assert work.max() <= 6 * work.mean()
-    assert work.max() <= whole / 40
 
 
 # ---- one sequence
@@ -308,48 +177,6 @@ def test_states_at_any_step(name: str, tmp_path: Path) -> None:
             same_bits(m.step(twin, int(ids[i])), want[i - 60])
         for i in range(t, t + 7):
             same_bits(m.step(state, int(ids[i])), want[i - 60])
-
-
-# ---- plain sums
-
-
-@pytest.mark.parametrize("name", CONVOLVING)
-def test_direct_sums_have_the_same_logits(name: str, tmp_path: Path) -> None:
-    exact, direct = (model(CAUSAL[name], decode=decode) for decode in ("exact", "direct"))
-    ids = tokens(200)
-    whole = exact.logits(ids)
-    states = [m.prefill(ids[:50]) for m in (exact, direct)]
-    for t in range(50, 200):
-        rows = [m.step(s, int(ids[t])) for m, s in zip((exact, direct), states, strict=True)]
-        close(rows[0], whole[t])
-        close(rows[1], whole[t])
-    assert not np.array_equal(rows[0], rows[1])
-    twin = states[1].fork()
-    twin.rewind(150)
-    same_bits(np.stack([direct.step(twin, int(t)) for t in ids[150:]])[-1], rows[1])
-    for saved, other in zip(states, (direct, exact), strict=True):  # each by the other way
-        saved.save(tmp_path / "s")
-        close(other.step(other.load_state(tmp_path / "s"), 3), exact.step(states[0].fork(), 3))
-
-
-def test_ways_of_decoding_that_cannot_act() -> None:
-    with pytest.raises(InputError, match="decode 'quick' is not known; known: auto, exact, direct"):
-        model(CAUSAL["order2"], decode="quick")
-    for name in ("retnet", "blocked_attention", "h3", "order1"):
-        for decode in ("exact", "direct"):
-            with pytest.raises(InputError, match=f"decode '{decode}' cannot act: toy has no long"):
-                model(CAUSAL[name], decode=decode)
-    direct = model(CAUSAL["order2"], decode="direct")
-    with pytest.raises(InputError, match="history='drop' cannot act"):
-        direct.prefill(tokens(9), max_new_tokens=5, history="drop")
-
-
-def test_direct_states_need_their_history(tmp_path: Path) -> None:
-    m = model(CAUSAL["order2"])
-    state = m.prefill(tokens(100), max_new_tokens=64, history="drop")
-    state.save(tmp_path / "s")
-    with pytest.raises(InputError, match="lacks the inputs before it, which decode 'direct' needs"):
-        model(CAUSAL["order2"], decode="direct").load_state(tmp_path / "s")
 
 
 @pytest.mark.usefixtures("short")

@@ -54,9 +54,9 @@ void append_py(OnlineFilter& filter, const FloatArray& taps) {
 }
 
 void check_taps(const std::string& op, const OnlineState& state, std::int64_t steps) {
-  if (state.taps_for(steps) > state.filter()->known())
+  if (state.taps_for(steps) > state.filter().known())
     reject(op, "needs " + std::to_string(state.taps_for(steps)) + " taps but the filter knows " +
-                   std::to_string(state.filter()->known()));
+                   std::to_string(state.filter().known()));
 }
 
 State made_state(const Filter& filter, const TilePlan& plan, std::int64_t first_unit, std::int64_t keep,
@@ -118,7 +118,7 @@ FloatArray inputs_py(const OnlineState& state, std::int64_t first, std::int64_t 
   if (first < state.origin() || last < first || last > state.position())
     reject("inputs", "[" + std::to_string(first) + ", " + std::to_string(last) + ") is not within [" +
                          std::to_string(state.origin()) + ", " + std::to_string(state.position()) + ")");
-  const std::int64_t G = state.filter()->groups();
+  const std::int64_t G = state.filter().groups();
   FloatArray rows = new_tiles(G, last - first);
   const TileView to = tiles("inputs", "out", rows);
   const py::gil_scoped_release release;
@@ -147,9 +147,9 @@ std::optional<FloatArray> future_py(const OnlineState& state) {
 void resume_py(OnlineState& state, std::int64_t first, const FloatArray& inputs) {
   const TileView rows = tiles("resume", "inputs", inputs);
   const TilePlan& plan = state.plan();
-  const std::int64_t behind = plan.longest + std::max(plan.longest, state.filter()->taps() - 1);
+  const std::int64_t behind = plan.longest + std::max(plan.longest, state.filter().taps() - 1);
   const bool enough = first == 0 || (plan.kind != Kind::closed && first > 0 && rows.length >= behind);
-  if (state.position() != 0 || !enough || rows.length > plan.horizon - first || rows.groups != state.filter()->groups())
+  if (state.position() != 0 || !enough || rows.length > plan.horizon - first || rows.groups != state.filter().groups())
     reject("resume", "needs a new state and inputs that one of its kind can hold, not " + shape_text(inputs) +
                          " from " + std::to_string(first) + " on");
   check_taps("resume", state, first + rows.length);
@@ -168,9 +168,9 @@ std::vector<std::int64_t> checked_offsets(const std::string& op, const std::vect
   std::vector<std::int64_t> offsets(1, 0);
   for (std::size_t b = 0; b < states.size(); b++) {
     if (states[b] == nullptr) reject(op, "state " + std::to_string(b) + " is None");
-    if (states[b]->filter()->groups() != job.z.groups)
+    if (states[b]->filter().groups() != job.z.groups)
       reject(op, "z has " + std::to_string(job.z.groups) + " groups but state " + std::to_string(b) + " has " +
-                     std::to_string(states[b]->filter()->groups()));
+                     std::to_string(states[b]->filter().groups()));
     if (counts[b] < 0 || counts[b] > states[b]->room())
       reject(op, "counts[" + std::to_string(b) + "] is " + std::to_string(counts[b]) + " but the state has room for " +
                      std::to_string(states[b]->room()));
@@ -285,8 +285,8 @@ void bind_online(py::module_& m) {
             s.begin(team);
           },
           py::kw_only(), threads, "Does now what else the first step has to do. Raises ValueError.")
-      .def_property_readonly("filter",
-                             [](const OnlineState& s) { return std::const_pointer_cast<OnlineFilter>(s.filter()); })
+      .def_property_readonly(
+          "filter", [](const OnlineState& s) { return std::const_pointer_cast<OnlineFilter>(s.shared_filter()); })
       .def_property_readonly("position", &OnlineState::position)
       .def_property_readonly("horizon", [](const OnlineState& s) { return s.plan().horizon; })
       .def_property_readonly(
