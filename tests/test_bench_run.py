@@ -35,7 +35,12 @@ def test_the_budget_ends_repetitions_but_three() -> None:
 
 
 def test_memory_floor_and_convolutions() -> None:
-    (one,) = children.memory([OURS], 1000)
+    dropped = stages.side("hyena-cpu", "tiny", threads=1, history="drop")
+    kept, less = children.sizes([OURS, dropped], "state", 4000)
+    assert kept.median is not None
+    assert less.median is not None
+    assert less.median < kept.median
+    (one,) = children.sizes([OURS], "memory", 1000)
     if one.absent is None:
         assert one.median >= 4 * 128 * 1000
     assert children.floor(OURS, "prefill", 64) > 0

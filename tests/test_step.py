@@ -213,6 +213,12 @@ def test_a_plan_refuses_what_does_not_fit_it() -> None:
     full = [conv._state for conv in last.convs]
     refused("a convolution has no room", (last.kernel_tails, full, []))
 
+    with pytest.raises(ValueError, match="the tape has its head already"):
+        tape.identity(m._norm.weights)
+    unfinished = kernels.StepTape(m._embedding, None, 1)
+    with pytest.raises(ValueError, match="the tape has no head yet"):
+        unfinished.run([1], [5], [([], [], [])])
+
     assert hybrid._recorded is not None
     other = hybrid.prefill(tokens(20))
     hybrid.step(other, 1)

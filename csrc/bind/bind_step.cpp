@@ -112,6 +112,7 @@ class RecordedTape {
 
   /// The norm in memory of its own: the tape points to it.
   const Norm* norm_of(const std::string& op, const py::object& weights) {
+    if (ready_) reject(op, "the tape has its head already");
     norms_.push_back(std::make_unique<Norm>(weights.cast<const NormWeights&>().norm(op, tape_.width())));
     return norms_.back().get();
   }
@@ -173,7 +174,7 @@ class RecordedTape {
       if (!tail->known()) reject(op, "the rows of a tail are not known");
       for (std::size_t o = 0; o < hyena.skips.size(); o++) {
         const OnlineState* const conv = batch.convs[(hyena.conv + o) * B + b];
-        if (conv == nullptr || conv->filter()->groups() != tile_groups(tape_.width()))
+        if (conv == nullptr || conv->filter().groups() != tile_groups(tape_.width()))
           reject(op, "a convolution belongs to another layer");
         if (conv->room() < 1) reject(op, "a convolution has no room");
       }
