@@ -200,8 +200,11 @@ def test_a_plan_refuses_what_does_not_fit_it() -> None:
     refused("token is -1", (tails, convs, caches), ids=(-1,))
     refused("2 tokens, 2 positions, 1 states", (tails, convs, caches), ids=(1, 2))
     refused("state 0 has other parts than the tape", (tails, convs[:1], caches))
-    refused("a tail belongs to another layer", ([None, None], convs, caches))
-    refused("a convolution belongs to another layer", (tails, [None, None], caches))
+    wide = of("order2_of_128").prefill(tokens(20))
+    of("order2_of_128").step(wide, 1)
+    others, wide_convs, _ = wide.for_step.ready(1)
+    refused("a tail belongs to another layer", (others, convs, caches))
+    refused("a convolution belongs to another layer", (tails, wide_convs, caches))
     refused("a state appears twice", (tails, convs[:1] * 2, caches))
     refused("a state appears twice", (tails[:1] * 2, convs, caches))
     state.layers[0].tail.rewind(15)
@@ -230,6 +233,12 @@ def test_a_plan_refuses_what_does_not_fit_it() -> None:
         ((keys[:1].copy(), values[:1].copy(), slot, start), "a cache belongs to another layer"),
     ):
         refused(match, (tails, convs, [cache]))
+    for parts in (
+        (tails, convs, [(keys.astype(np.float64), values, slot, start)]),
+        (tails, [None, None], [(keys, values, slot, start)]),
+    ):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            tape.run([1], [5], [parts])  # type: ignore[list-item]
 
 
 def test_a_tail_refuses_what_does_not_fit_it() -> None:

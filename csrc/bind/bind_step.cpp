@@ -234,8 +234,8 @@ void bind_step(py::module_& m) {
       .def("identity", &RecordedTape::identity, norm, "x += norm(x).")
       .def("head", &RecordedTape::head, norm, py::arg("weight"), py::arg("bias").noconvert(),
            "The last: logits of norm(x).")
-      .def("run", &RecordedTape::run, py::arg("tokens"), py::arg("positions"), py::arg("states"), py::kw_only(),
-           py::arg("threads") = 1,
+      .def("run", &RecordedTape::run, py::arg("tokens"), py::arg("positions"), py::arg("states").noconvert(),
+           py::kw_only(), py::arg("threads") = 1,
            R"(One token of each of B sequences through the model: logits float32 [B, V].
 
 Tails and convolutions take the token in; of a cache, one slot more is in use. The bits of a row are those of
