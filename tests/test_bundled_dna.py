@@ -91,12 +91,14 @@ def test_its_state_does_not_grow(model: hyena_cpu.Model) -> None:
     sizes = []
     for length in (2_000, 20_000):
         state = model.prefill(ids[:length])
+        for token in ids[:2_200]:  # until it has taken as many as its filters reach back
+            model.step(state, int(token))
+        sizes.append(state.nbytes)
         during = set()
-        for token in ids[:1100]:
+        for token in ids[:1_100]:
             model.step(state, int(token))
             during.add(state.nbytes)
-        assert len(during) == 1
-        sizes += during
+        assert max(during) <= sizes[-1]
     assert sizes[1] <= sizes[0] < 32e6
 
 
