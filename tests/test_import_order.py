@@ -57,6 +57,7 @@ ROOMS = [
     "plan_phases",
     "planner",
     "network",
+    "whole",
     "engine",
     "reference",
     "sampling",
