@@ -3,9 +3,9 @@
     pytest bench/bench_online.py --benchmark-only
 
 Every step is timed over several identical runs and its minimum taken, so that the machine's hiccups
-drop out. `us_mean`, `us_p99`, `us_max` are over 4,096 steps with the horizon that a context of this
-length gets; `fill_ms` is what the start, and every further horizon, costs at once. About 1.8 us of
-each step is the call from Python.
+drop out. `us_mean`, `us_p99`, `us_max` are over 4,096 steps: `planned`, with their number known and
+what the history adds summed up at the start (`start_ms`); `rolling`, with nothing known. About 1.8
+us of each step is the call from Python.
 """
 
 from __future__ import annotations
@@ -18,41 +18,58 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from hyena_cpu import kernels
-from hyena_cpu.online_taps import horizon_for
+from hyena_cpu.filters import ExplicitFilter
+from hyena_cpu.online import OnlineConv
+from hyena_cpu.online_taps import OnlineTaps
+from hyena_cpu.spectra import FilterBank, SpectraCache
 
 GROUPS, RUNS, STEPS = 16, 3, 4096
+ROOM = 4 * STEPS  # taps beyond the context
+
+Fresh = Callable[[], Callable[[np.ndarray], object]]
 
 
-def problem(context: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """History [G, context, 16] and taps [G, context + horizon, 16]."""
+def problem(context: int) -> tuple[np.ndarray, np.ndarray]:
+    """History [G, context, 16] and taps [G, context + ROOM, 16]."""
     rng = np.random.default_rng(context)
     z = rng.standard_normal((GROUPS, context, 16), np.float32)
-    taps = rng.standard_normal((GROUPS, context + horizon, 16), np.float32)
+    taps = rng.standard_normal((GROUPS, context + ROOM, 16), np.float32)
     return z, taps * np.exp(-4 * np.linspace(0, 1, taps.shape[1], dtype=np.float32))[:, None]
 
 
-def online(context: int, info: dict[str, object]) -> Callable[[], Callable[[np.ndarray], object]]:
+def online(context: int, info: dict[str, object], wanted: int | None) -> Fresh:
     """Makes fresh steppers, one per run."""
-    horizon = horizon_for(context, STEPS)
-    z, taps = problem(context, horizon)
-    horizon, top, _ = kernels.tile_plan(horizon, taps.shape[1])
-    prepared = kernels.OnlineFilter(taps[:, : 2 * top], taps.shape[1], top)
-    future = np.zeros((GROUPS, horizon, 16), np.float32)
+    z, taps = problem(context)
+    stored = np.ascontiguousarray(taps.transpose(0, 2, 1).reshape(-1, taps.shape[1]))
+    bank = FilterBank(ExplicitFilter(stored), 0, len(stored), SpectraCache(0))
+    conv = OnlineConv(OnlineTaps(bank))
+    conv.extend(z, 1)
     start = time.perf_counter()
-    kernels.future_fill(z, taps, future)
-    info["fill_ms"] = round(1e3 * (time.perf_counter() - start), 2)
-    info["state_mib"] = kernels.OnlineState(prepared, horizon, 0, future).nbytes >> 20
+    conv.reserve(0 if wanted is None else wanted)
+    conv.make_room(1)
+    info["start_ms"] = round(1e3 * (time.perf_counter() - start), 2)
+    info["state_mib"] = conv.nbytes >> 20
 
     def fresh() -> Callable[[np.ndarray], object]:
-        state = kernels.OnlineState(prepared, horizon, 0, future)
-        return lambda row: kernels.online_conv([state], [1], row)
+        own = conv.fork()
+        return lambda row: kernels.online_conv([own.make_room(1)], [1], row)
 
     return fresh
 
 
-def direct(context: int, info: dict[str, object]) -> Callable[[], Callable[[np.ndarray], object]]:
+def planned(context: int, info: dict[str, object]) -> Fresh:
+    """For a known number of steps."""
+    return online(context, info, STEPS)
+
+
+def rolling(context: int, info: dict[str, object]) -> Fresh:
+    """For any number."""
+    return online(context, info, None)
+
+
+def direct(context: int, info: dict[str, object]) -> Fresh:
     """Sums over the whole history for every token."""
-    z, taps = problem(context, STEPS)
+    z, taps = problem(context)
     info["state_mib"] = z.nbytes >> 20
 
     def step(row: np.ndarray) -> object:
@@ -63,11 +80,11 @@ def direct(context: int, info: dict[str, object]) -> Callable[[], Callable[[np.n
 
 
 @pytest.mark.parametrize("context", [1 << 10, 1 << 13, 1 << 16])
-@pytest.mark.parametrize("way", [online, direct])
+@pytest.mark.parametrize("way", [planned, rolling, direct])
 def test_token(benchmark: BenchmarkFixture, way: Callable, context: int) -> None:
     benchmark.group = f"one token, 256 channels, context {context}"
     fresh = way(context, benchmark.extra_info)
-    steps = STEPS if way is online else 40
+    steps = 40 if way is direct else STEPS
     rows = np.random.default_rng(0).standard_normal((steps, GROUPS, 1, 16), np.float32)
     best = np.full(steps, np.inf)
 
