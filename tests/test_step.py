@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -153,7 +154,7 @@ def test_in_every_build(build: str) -> None:
         [sys.executable, "-c", code, build],
         check=True,
         cwd=Path(__file__).parent,
-        env={"PYTHONPATH": str(PACKAGE_HOME), "PATH": "", "HYENA_CPU_ISA": build},
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_HOME), "HYENA_CPU_ISA": build},
         timeout=300,
     )
 
