@@ -171,7 +171,7 @@ class OnlineTaps:
         lags = min(self._known(plan, history), self.bank.source.taps)
         making = self._making(lags)
         if plan.goes_back:  # of each thread: parts of transforms, copies of what lies apart
-            return making + threads * ROW * 7 * plan.period
+            return max(making - self._spectra(plan, history, 1), threads * ROW * 7 * plan.period)
         rows = min(plan.horizon, self.reach)
         if history == 0 or rows == 0:
             return making
@@ -196,9 +196,20 @@ class OnlineTaps:
         """Taps that are known at most after `steps` steps of a plan that began at `length`."""
         if not plan.goes_back:
             return plan.period if plan.kind == "closed" else 2 * plan.period
-        steps += looked_ahead(length + steps)
-        now, following = plan.periods_at(length, steps)
-        return max(2 * following, length + steps + plan.period + now + following)
+
+        def needed(ahead: int) -> int:
+            now, following = plan.periods_at(length, steps + ahead)
+            return max(2 * following, length + steps + ahead + plan.period + now + following)
+
+        soon = needed(looked_ahead(length + steps))  # approached by two taps a step
+        return min(soon, needed(LOOK_AHEAD) + 2 * (steps + LOOK_AHEAD))
+
+    def _spectra(self, plan: StepPlan, length: int, steps: int) -> int:
+        """Bytes of the spectra of tiles after `steps` steps of a plan that began at `length`."""
+        rows = 2 * plan.period if plan.kind == "closed" else 4 * plan.period
+        if plan.kind == "rolling":
+            rows = 4 * max(plan.periods_at(length, steps))
+        return self.bank.groups * ROW * rows
 
     def restored(
         self, steps: Parts, base: int, chunks: Sequence[Floats], threads: int
@@ -249,7 +260,8 @@ class OnlineTaps:
         plan = self.plan(length, wanted)
         rows = plan.tile_rows(self.bank.groups, length, steps) + 2 * LANES
         if plan.goes_back:
-            rows += 2 * plan.cell
+            # Of many groups a cell is half empty, and those that begin one soon are few.
+            rows += min(plan.cell + 2 * plan.cell // self.bank.groups, 2 * plan.cell)
             if length + steps > 2 * (self.reach + SURE_REWIND):  # some of them are twice there
                 rows += min(steps, plan.held_rows(self.reach + 1))
         else:
@@ -277,11 +289,8 @@ class OnlineTaps:
         """
         plan = self.plan(length, wanted)
         known = min(self._known(plan, length, steps), self.bank.source.taps)
-        spectra = 2 * plan.period if plan.kind == "closed" else 4 * plan.period
-        if plan.kind == "rolling":
-            spectra = 4 * max(plan.periods_at(length, steps))
         head = kernels.head_taps + LANES
-        return self.bank.groups * ROW * (known + spectra + head)
+        return self.bank.groups * ROW * (known + head) + self._spectra(plan, length, steps)
 
 
 def looked_ahead(position: int) -> int:
