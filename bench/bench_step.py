@@ -30,7 +30,7 @@ class Timed:
     """A tape that notes how long its runs take."""
 
     def __init__(self, tape: kernels.StepTape) -> None:
-        self.tape = tape
+        self.tape, self.seat = tape, tape.seat
         self.seconds: list[float] = []
 
     def run(self, *args: Any, **options: Any) -> np.ndarray:

@@ -15,13 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import planner, state_file
 from .batches import grouped
-from .errors import InputError, ModelError
+from .errors import InputError, LimitError, ModelError
 from .network import PROGRESS_ROWS, Floats, Ids, log_softmax
 from .online import ahead_for
 from .state import State
 from .step import RecordedStep
-from .step_plan import MOST_DROPPED
+from .step_plan import FOR_EVER, MOST_DROPPED
 from .whole import WholeSequences, split
+
+CHECKED_STEPS = 64  # for which memory is checked at once
 
 
 class Engine(WholeSequences):
@@ -30,6 +32,8 @@ class Engine(WholeSequences):
     One engine may be used from many threads at once, each with its own states. Arrays returned
     belong to the caller.
     """
+
+    _fitting = (0, 0)  # length and number of states for which steps have been checked
 
     def token_logprobs_branching(
         self, trunk: ArrayLike, branches: Sequence[ArrayLike], prefix: int
@@ -201,8 +205,8 @@ class Engine(WholeSequences):
         A sequence gets the same bits alone and in any batch, at any place in it.
         """
         if isinstance(states, State):
-            return self._step([states], self._step_tokens([tokens]))[0]
-        batch, column = list(states), self._step_tokens(tokens)
+            return self._step([self._own(states)], self._step_tokens([tokens]))[0]
+        batch, column = [self._own(state) for state in states], self._step_tokens(tokens)
         if len(batch) != len(column):
             raise InputError(f"step: {len(batch)} states but {len(column)} tokens")
         if len({id(state) for state in batch}) != len(batch):
@@ -211,8 +215,6 @@ class Engine(WholeSequences):
 
     def _step(self, states: list[State], tokens: list[int]) -> Floats:
         """Logits [B, V] after one token of each."""
-        for state in states:
-            self._own(state)
         if self._recorded is None or len(states) >= PROGRESS_ROWS:
             x = self._run(states, [np.array([token], np.int32) for token in tokens])
             logits = self._logits_of(self._normed(x))
@@ -228,10 +230,11 @@ class Engine(WholeSequences):
         """What `_run` and the head do, in one call."""
         longest = 0
         for state in states:
-            state.check_room(1)
+            if state.last is not None:
+                state.check_room(1)
             longest = max(longest, state.position + 1)
-        if self.max_memory is not None or longest > (self.config.max_length or longest):
-            self.check_length(longest, len(states), new=1, logits_rows=1, state=True)
+        if longest > self._fitting[0] or len(states) > self._fitting[1]:
+            self._check_steps(longest, len(states))
         for state in states:
             state.torn = True
         logits = recorded.run(states, tokens, self.threads)
@@ -240,17 +243,27 @@ class Engine(WholeSequences):
             state.torn = False
         return logits
 
+    def _check_steps(self, length: int, batch: int) -> None:
+        """LimitError if a step to `length` tokens of each of `batch` states does not fit; finds out
+        at once about some further ones.
+        """
+        self.check_length(length, batch, new=1, logits_rows=1, state=True)
+        further = min(length + CHECKED_STEPS, self.max_length or FOR_EVER)
+        try:
+            self.check_length(further, batch, new=1, logits_rows=1, state=True)
+        except LimitError:
+            further = length
+        self._fitting = further, batch
+
     def _step_tokens(self, tokens: Any) -> list[int]:
         """Checked ids of one token of each sequence."""
-        rows = self._embedding.shape[0]
-        # Plain numbers, as nearly always, are told without the cost of an array.
-        if (
-            isinstance(tokens, list)
-            and tokens
-            and all(type(t) is int and 0 <= t < rows for t in tokens)
-        ):
-            return tokens
-        return self.check_ids(tokens).tolist()
+        if not isinstance(tokens, list) or not tokens:
+            return self.check_ids(tokens).tolist()
+        rows = len(self._embedding)
+        for token in tokens:  # plain numbers, as nearly always, are told without an array
+            if type(token) is not int or not 0 <= token < rows:
+                return self.check_ids(tokens).tolist()
+        return tokens
 
     # ---- checks
 
@@ -308,7 +321,7 @@ class Engine(WholeSequences):
         if not keep:
             return self._rows(pieces, states, keep=False)
         for state in states:
-            state.torn = True
+            state.torn, state.seat = True, None
         x = self._rows(pieces, states, ahead=ahead)
         for state, n in zip(states, lengths, strict=True):
             if ahead is not None:

@@ -292,6 +292,11 @@ class OnlineConv:
             self._sure = state.position + min(steps, state.room)
         return state
 
+    @property
+    def sure(self) -> int:
+        """Steps that need no `make_room` before them."""
+        return 0 if self._state is None else self._sure - self._state.position
+
     def _start(
         self, threads: int, wanted: int | None, *, drop: bool = False
     ) -> kernels.OnlineState:

@@ -78,7 +78,7 @@ class State(Closing):
         self.closed = False
         self.last: int | None = None
         self._tokens: Ids | None = None
-        self.for_step: Any = None  # the same layers as the recorded step wants them (step.py)
+        self.seat: Any = None  # what the recorded step keeps of the layers (step.py)
 
     @property
     def nbytes(self) -> int:
@@ -145,6 +145,7 @@ class State(Closing):
             raise InputError(f"reserve: n is {n}, must be at least 0")
         self.check()
         self.check_room(n)
+        self.seat = None
         for layer in self.layers:
             layer.reserve(n)
 
@@ -169,7 +170,7 @@ class State(Closing):
         if position == self.position:
             return
         tokens = self.tokens
-        self.torn = True
+        self.torn, self.seat = True, None
         for layer in self.layers:
             layer.rewind(position)
         self.position, self.logits = position, None
@@ -208,5 +209,5 @@ class State(Closing):
 
     def close(self) -> None:
         """Lets go of all memory; nothing can be done with the state any more."""
-        self.layers, self.for_step, self.closed = [], None, True
+        self.layers, self.seat, self.closed = [], None, True
         self.logits = self._tokens = None

@@ -25,43 +25,56 @@ from .mixers.hyena import Hyena
 from .norm import Norm
 from .online import OnlineConv
 from .state import State
+from .step_plan import FOR_EVER
 
 Floats = NDArray[np.float32]
 
 
-class Remembered:
-    """What the layers of one state remember, sorted as `StepTape.run` takes it."""
+class Seat:
+    """What the layers of one state remember, sorted as `StepTape.run` takes it.
+
+    It is good until the state changes in another way than by recorded steps.
+    """
 
     def __init__(self, blocks: Sequence[Block], layers: Sequence[Any]) -> None:
-        self.convs: list[OnlineConv] = []
-        self.tails: list[tuple[ConvTail, Hyena, Norm]] = []
-        self.caches: list[tuple[KVCache, Attention]] = []
+        self._convs: list[OnlineConv] = []
+        self._tails: list[tuple[ConvTail, Hyena, Norm]] = []
+        self._caches: list[tuple[KVCache, Attention]] = []
+        self._kernel: kernels.StepSeat | None = None
+        self._left = 0  # steps that it is ready for
         for block, layer in zip(blocks, layers, strict=True):
             if isinstance(block.mixer, Hyena):
-                self.tails.append((block.mixer.tail(layer), block.mixer, block.norm1))
-                self.convs += layer.convs
+                self._tails.append((block.mixer.tail(layer), block.mixer, block.norm1))
+                self._convs += layer.convs
             else:
-                self.caches.append((layer, cast(Attention, block.mixer)))
-        self.kernel_tails = [tail.kernel for tail, *_ in self.tails]
+                self._caches.append((layer, cast(Attention, block.mixer)))
 
-    def ready(self, threads: int) -> tuple[list[Any], list[Any], list[Any]]:
-        """Tails, convolutions and caches with room for one row."""
-        for tail, mixer, norm in self.tails:
-            if tail.stale:
+    def ready(self, tape: kernels.StepTape, threads: int) -> kernels.StepSeat:
+        """The tails and convolutions, with room for one row more: it is to be taken in."""
+        kernel = self._kernel
+        if kernel is None or self._left == 0:
+            for tail, mixer, norm in self._tails:
                 tail.make_rows(partial(mixer.project, norm=norm, threads=threads))
-        convs = [conv.make_room(threads) for conv in self.convs]
-        return self.kernel_tails, convs, [_cache(*one) for one in self.caches]
+            convs = [conv.make_room(threads) for conv in self._convs]
+            kernel = tape.seat([tail.kernel for tail, *_ in self._tails], convs)
+            self._kernel = kernel
+            self._left = min((conv.sure for conv in self._convs), default=FOR_EVER)
+        self._left -= 1
+        return kernel
+
+    def caches(self) -> list[tuple[Floats, Floats, int, int]]:
+        """The caches, with room for one row more."""
+        found = []
+        for cache, mixer in self._caches:
+            cache.make_room(1)
+            found.append((cache.keys, cache.values, cache.length, mixer.first_slot(cache)))
+        return found
 
     def took_in(self) -> None:
         """A row is in: of a cache, one slot more is in use; the others know."""
-        for cache, _ in self.caches:
+        for cache, _ in self._caches:
             cache.length += 1
             cache.trim()
-
-
-def _cache(cache: KVCache, mixer: Attention) -> tuple[Floats, Floats, int, int]:
-    cache.make_room(1)
-    return cache.keys, cache.values, cache.length, mixer.first_slot(cache)
 
 
 class RecordedStep:
@@ -69,20 +82,22 @@ class RecordedStep:
 
     def __init__(self, tape: kernels.StepTape, blocks: list[Block]) -> None:
         self._tape, self._blocks = tape, blocks
+        self._caches = any(isinstance(block.mixer, Attention) for block in blocks)
 
     def run(self, states: Sequence[State], tokens: list[int], threads: int) -> Floats:
         """Logits [B, V] after tokens that each state's layers take in."""
-        parts = [self._remembered(state).ready(threads) for state in states]
-        positions = [state.position for state in states]
-        logits = self._tape.run(tokens, positions, parts, threads=threads)
+        positions, seats, caches = [], [], []
         for state in states:
-            state.for_step.took_in()
+            if state.seat is None:
+                state.seat = Seat(self._blocks, state.layers)
+            positions.append(state.position)
+            seats.append(state.seat.ready(self._tape, threads))
+            caches.append(state.seat.caches() if self._caches else [])
+        logits = self._tape.run(tokens, positions, seats, caches, threads=threads)
+        if self._caches:
+            for state in states:
+                state.seat.took_in()
         return logits
-
-    def _remembered(self, state: State) -> Remembered:
-        if state.for_step is None:
-            state.for_step = Remembered(self._blocks, state.layers)
-        return cast(Remembered, state.for_step)
 
 
 # Multiply-adds that pay for one more thread: some 20 us of work.

@@ -16,7 +16,7 @@ from test_state import same_bits
 from toy import CAUSAL, EXPLICIT, IDENTITY, IMPLICIT, ROPE, SWIGLU, layer, model, tokens
 from toy import _model as model_config
 
-from hyena_cpu import InputError, kernels, step
+from hyena_cpu import InputError, LimitError, kernels, plan, step
 from hyena_cpu.config import AttentionConfig, HyenaConfig, MlpConfig, ModelConfig
 from hyena_cpu.model import Model
 from hyena_cpu.network import PROGRESS_ROWS
@@ -186,60 +186,101 @@ def test_what_is_interrupted_is_torn() -> None:
         m.step(state, 1)
 
 
-def test_a_plan_refuses_what_does_not_fit_it() -> None:
-    m, hybrid = of("order2"), of("finite_hybrid")
+def test_a_tape_refuses_what_does_not_fit_it() -> None:
+    m = of("order2")
     assert m._recorded is not None
     tape, state = m._recorded._tape, m.prefill(tokens(20))
     m.step(state, 1)
-    tails, convs, caches = state.for_step.ready(1)
+    tails = [layer.tail.kernel for layer in state.layers]
+    convs = [conv.make_room(1) for layer in state.layers for conv in layer.convs]
+    seat = tape.seat(tails, convs)
 
-    def refused(match: str, *states: object, ids: tuple[int, ...] = (1,), at: int = 5) -> None:
+    def refused(match: str, *seats: object, ids: tuple[int, ...] = (1,)) -> None:
         with pytest.raises(ValueError, match=match):
-            tape.run(list(ids), [at] * len(ids), list(states), threads=1)  # type: ignore[arg-type]
+            tape.run(list(ids), [5] * len(ids), list(seats), [[]] * len(seats))  # type: ignore[arg-type]
 
-    refused("token is 32 but needs to be in 0 .. 31", (tails, convs, caches), ids=(32,))
-    refused("token is -1", (tails, convs, caches), ids=(-1,))
-    refused("2 tokens, 2 positions, 1 states", (tails, convs, caches), ids=(1, 2))
-    refused("state 0 has other parts than the tape", (tails, convs[:1], caches))
-    wide = of("order2_of_128").prefill(tokens(20))
-    of("order2_of_128").step(wide, 1)
-    others, wide_convs, _ = wide.for_step.ready(1)
-    refused("a tail belongs to another layer", (others, convs, caches))
-    refused("a convolution belongs to another layer", (tails, wide_convs, caches))
-    refused("a state appears twice", (tails, convs[:1] * 2, caches))
-    refused("a state appears twice", (tails[:1] * 2, convs, caches))
+    refused("token is 32 but needs to be in 0 .. 31", seat, ids=(32,))
+    refused("token is -1", seat, ids=(-1,))
+    refused("2 tokens, 2 positions, 1 seats, 1 lists of caches", seat, ids=(1, 2))
+    refused("a state appears twice", seat, seat, ids=(1, 2))
+    wide = of("order2_of_128")
+    assert wide._recorded is not None
+    other = wide.prefill(tokens(20))
+    wide.step(other, 1)
+    its_tails = [layer.tail.kernel for layer in other.layers]
+    its_convs = [conv.make_room(1) for layer in other.layers for conv in layer.convs]
+    refused("a seat is of another tape", wide._recorded._tape.seat(its_tails, its_convs))
+    refused("a seat is of another tape", None)
+    for match, parts in (
+        ("2 tails and 1 convolutions, but the tape has 2 and 2", (tails, convs[:1])),
+        ("a tail belongs to another layer", (its_tails, convs)),
+        ("a convolution belongs to another layer", (tails, its_convs)),
+        ("a convolution belongs to another layer", (tails, [None, None])),
+        ("a state appears twice", (tails, convs[:1] * 2)),
+        ("a state appears twice", (tails[:1] * 2, convs)),
+    ):
+        with pytest.raises(ValueError, match=match):
+            tape.seat(*parts)
     state.layers[0].tail.rewind(15)
-    refused("the rows of a tail are not known", (tails, convs, caches))
+    refused("the rows of a tail are not known", seat)
     long = m.prefill(tokens(20), max_new_tokens=64)
     for _ in range(64):
         m.step(long, 1)
-    last = long.for_step
-    full = [conv._state for conv in last.convs]
-    refused("a convolution has no room", (last.kernel_tails, full, []))
+    refused("a convolution has no room", long.seat._kernel)
 
     with pytest.raises(ValueError, match="the tape has its head already"):
         tape.identity(m._norm.weights)
     unfinished = kernels.StepTape(m._embedding, None, 1)
     with pytest.raises(ValueError, match="the tape has no head yet"):
-        unfinished.run([1], [5], [([], [], [])])
+        unfinished.run([1], [5], [unfinished.seat([], [])], [[]])
 
-    assert hybrid._recorded is not None
-    other = hybrid.prefill(tokens(20))
-    hybrid.step(other, 1)
-    tails, convs, [(keys, values, slot, start)] = other.for_step.ready(1)
-    tape = hybrid._recorded._tape
+
+def test_a_tape_refuses_caches_that_do_not_fit_it() -> None:
+    m = of("finite_hybrid")
+    assert m._recorded is not None
+    tape, state = m._recorded._tape, m.prefill(tokens(20))
+    m.step(state, 1)
+    seat = state.seat.ready(tape, 1)
+    [(keys, values, slot, start)] = state.seat.caches()
     for cache, match in (
         ((keys, values, values.shape[1], start), "do not fit a cache of"),
         ((keys, values, slot, slot + 1), "do not fit a cache of"),
         ((keys[:1].copy(), values[:1].copy(), slot, start), "a cache belongs to another layer"),
     ):
-        refused(match, (tails, convs, [cache]))
-    for parts in (
-        (tails, convs, [(keys.astype(np.float64), values, slot, start)]),
-        (tails, [None, None], [(keys, values, slot, start)]),
+        with pytest.raises(ValueError, match=match):
+            tape.run([1], [5], [seat], [[cache]])
+    with pytest.raises(ValueError, match="a list of caches is of another tape"):
+        tape.run([1], [5], [seat], [[]])
+    cache = (keys.astype(np.float64), values, slot, start)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        tape.run([1], [5], [seat], [[cache]])  # type: ignore[list-item]
+
+
+def test_a_state_that_changed_is_seated_anew() -> None:
+    m = of("order2")
+    state = m.prefill(tokens(20))
+    m.step(state, 1)
+    for change in (
+        lambda: state.rewind(15),
+        lambda: state.reserve(100),
+        lambda: m.extend(state, tokens(70)),
+        lambda: m.prefill(tokens(30), state, max_new_tokens=10),
     ):
-        with pytest.raises(TypeError, match="incompatible function arguments"):
-            tape.run([1], [5], [parts])  # type: ignore[list-item]
+        change()
+        assert state.seat is None
+        steps_equal_extend(m, state, 3)
+
+
+def test_memory_is_checked_for_some_steps_at_once() -> None:
+    free = of("hybrid_of_96")
+    needed = {n: plan(free, n, new=1, logits_rows=1).needed for n in range(30, 300)}
+    limit = needed[130]
+    m = of("hybrid_of_96", max_memory=limit)
+    state = m.prefill(tokens(29))
+    for _ in range(max(n for n in needed if needed[n] <= limit) - 29):
+        m.step(state, 1)
+    with pytest.raises(LimitError, match="max-memory"):
+        m.step(state, 1)
 
 
 def test_a_tail_refuses_what_does_not_fit_it() -> None:

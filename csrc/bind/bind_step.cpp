@@ -10,10 +10,18 @@ using namespace hyena;
 
 namespace {
 
-/// What one sequence remembers: a ConvTail of every Hyena layer; an OnlineState of every convolution; and of
-/// every attention layer the cache, the slot to write and the first one that may be seen.
+/// A cache, the slot to write and the first one that may be seen.
 using CacheParts = std::tuple<FloatArray, FloatArray, std::int64_t, std::int64_t>;
-using Parts = std::tuple<std::vector<ConvTail*>, std::vector<OnlineState*>, std::vector<CacheParts>>;
+
+class RecordedTape;
+
+/// What one sequence remembers of Hyena layers, in the order of the tape: it is checked once for many steps.
+struct StepSeat {
+  const RecordedTape* tape;
+  std::vector<ConvTail*> tails;
+  std::vector<OnlineState*> convs;
+  py::object kept;  // those it points to
+};
 
 /// A tape and what it refers to.
 class RecordedTape {
@@ -89,11 +97,26 @@ class RecordedTape {
     ready_ = true;
   }
 
+  std::unique_ptr<StepSeat> seat(const std::vector<ConvTail*>& tails, const std::vector<OnlineState*>& convs,
+                                 const py::object& kept) const {
+    const std::string op = "StepTape.seat";
+    if (tails.size() != tape_.tails || convs.size() != tape_.convs)
+      reject(op, std::to_string(tails.size()) + " tails and " + std::to_string(convs.size()) +
+                     " convolutions, but the tape has " + std::to_string(tape_.tails) + " and " +
+                     std::to_string(tape_.convs));
+    for (const StepOp& one : tape_.ops)
+      if (const auto* hyena = std::get_if<HyenaOp>(&one)) require_hyena(op, *hyena, tails, convs);
+    require_distinct(op, tails);
+    require_distinct(op, convs);
+    return std::make_unique<StepSeat>(StepSeat{this, tails, convs, kept});
+  }
+
   FloatArray run(const std::vector<std::int64_t>& tokens, const std::vector<std::int64_t>& positions,
-                 const std::vector<Parts>& states, int threads) const {
+                 const std::vector<const StepSeat*>& seats, const std::vector<std::vector<CacheParts>>& caches,
+                 int threads) const {
     const std::string op = "StepTape.run";
     if (!ready_) reject(op, "the tape has no head yet");
-    const StepBatch batch = checked(op, tokens, positions, states);
+    const StepBatch batch = checked(op, tokens, positions, seats, caches);
     FloatArray logits({batch.size(), tape_.logits_width()});
     const Rows to{logits.mutable_data(), batch.size(), tape_.logits_width(), tape_.logits_width()};
     thread_count(op, threads);
@@ -126,33 +149,43 @@ class RecordedTape {
   }
 
   StepBatch checked(const std::string& op, const std::vector<std::int64_t>& tokens,
-                    const std::vector<std::int64_t>& positions, const std::vector<Parts>& states) const {
+                    const std::vector<std::int64_t>& positions, const std::vector<const StepSeat*>& seats,
+                    const std::vector<std::vector<CacheParts>>& caches) const {
     const std::size_t B = tokens.size();
-    if (B == 0 || positions.size() != B || states.size() != B)
+    if (B == 0 || positions.size() != B || seats.size() != B || caches.size() != B)
       reject(op, std::to_string(B) + " tokens, " + std::to_string(positions.size()) + " positions, " +
-                     std::to_string(states.size()) + " states");
+                     std::to_string(seats.size()) + " seats, " + std::to_string(caches.size()) + " lists of caches");
     StepBatch batch{tokens, positions, std::vector<ConvTail*>(tape_.tails * B),
                     std::vector<OnlineState*>(tape_.convs * B), std::vector<CacheSlot>(tape_.caches * B)};
     for (std::size_t b = 0; b < B; b++) {
       require_row(op, "token", tokens[b], tape_.embedding.rows);
       if (tape_.positions.data != nullptr) require_row(op, "position", positions[b], tape_.positions.rows);
-      const auto& [tails, convs, caches] = states[b];
-      if (tails.size() != tape_.tails || convs.size() != tape_.convs || caches.size() != tape_.caches)
-        reject(op, "state " + std::to_string(b) + " has other parts than the tape");
-      for (std::size_t i = 0; i < tails.size(); i++) batch.tails[i * B + b] = tails[i];
-      for (std::size_t i = 0; i < convs.size(); i++) batch.convs[i * B + b] = convs[i];
-      for (std::size_t i = 0; i < caches.size(); i++) batch.caches[i * B + b] = slot_of(op, caches[i]);
+      if (seats[b] == nullptr || seats[b]->tape != this) reject(op, "a seat is of another tape");
+      if (caches[b].size() != tape_.caches) reject(op, "a list of caches is of another tape");
+      for (std::size_t i = 0; i < tape_.tails; i++) batch.tails[i * B + b] = ready(op, seats[b]->tails[i]);
+      for (std::size_t i = 0; i < tape_.convs; i++) batch.convs[i * B + b] = ready(op, seats[b]->convs[i]);
+      for (std::size_t i = 0; i < tape_.caches; i++) batch.caches[i * B + b] = slot_of(op, caches[b][i]);
     }
-    for (const StepOp& one : tape_.ops) {
-      if (const auto* hyena = std::get_if<HyenaOp>(&one)) require_hyena(op, *hyena, batch);
+    for (const StepOp& one : tape_.ops)
       if (const auto* keys = std::get_if<KeysOp>(&one)) require_cache(op, *keys, batch);
+    if (B > 1) {
+      require_distinct(op, batch.tails);
+      require_distinct(op, batch.convs);
     }
-    require_distinct(op, batch.tails);
-    require_distinct(op, batch.convs);
     std::vector<const float*> keys;
     for (const CacheSlot& one : batch.caches) keys.push_back(one.cache.keys);
     require_distinct(op, std::move(keys));
     return batch;
+  }
+
+  static ConvTail* ready(const std::string& op, ConvTail* tail) {
+    if (!tail->known()) reject(op, "the rows of a tail are not known");
+    return tail;
+  }
+
+  static OnlineState* ready(const std::string& op, OnlineState* conv) {
+    if (conv->room() < 1) reject(op, "a convolution has no room");
+    return conv;
   }
 
   static CacheSlot slot_of(const std::string& op, const CacheParts& parts) {
@@ -164,20 +197,16 @@ class RecordedTape {
     return {{keys.mutable_data(), values.mutable_data(), cache.heads, cache.slots, cache.width}, slot, start};
   }
 
-  void require_hyena(const std::string& op, const HyenaOp& hyena, const StepBatch& batch) const {
-    const std::size_t B = batch.tokens.size();
-    for (std::size_t b = 0; b < B; b++) {
-      const ConvTail* const tail = batch.tails[hyena.tail * B + b];
-      if (tail == nullptr || tail->rows().cols != hyena.taps.cols || tail->inputs().cols != tape_.width())
-        reject(op, "a tail belongs to another layer");
-      if (tail->rows().rows != hyena.taps.rows - 1) reject(op, "a tail is of other taps");
-      if (!tail->known()) reject(op, "the rows of a tail are not known");
-      for (std::size_t o = 0; o < hyena.skips.size(); o++) {
-        const OnlineState* const conv = batch.convs[(hyena.conv + o) * B + b];
-        if (conv == nullptr || conv->filter().groups() != tile_groups(tape_.width()))
-          reject(op, "a convolution belongs to another layer");
-        if (conv->room() < 1) reject(op, "a convolution has no room");
-      }
+  void require_hyena(const std::string& op, const HyenaOp& hyena, const std::vector<ConvTail*>& tails,
+                     const std::vector<OnlineState*>& convs) const {
+    const ConvTail* const tail = tails[hyena.tail];
+    if (tail == nullptr || tail->rows().cols != hyena.taps.cols || tail->inputs().cols != tape_.width())
+      reject(op, "a tail belongs to another layer");
+    if (tail->rows().rows != hyena.taps.rows - 1) reject(op, "a tail is of other taps");
+    for (std::size_t o = 0; o < hyena.skips.size(); o++) {
+      const OnlineState* const conv = convs[hyena.conv + o];
+      if (conv == nullptr || conv->filter().groups() != tile_groups(tape_.width()))
+        reject(op, "a convolution belongs to another layer");
     }
   }
 
@@ -207,10 +236,18 @@ class RecordedTape {
   bool ready_ = false;
 };
 
+template <class T>
+std::vector<T*> pointers(const std::vector<py::object>& objects) {
+  std::vector<T*> found;
+  for (const py::object& one : objects) found.push_back(one.is_none() ? nullptr : py::cast<T*>(one));
+  return found;
+}
+
 }  // namespace
 
 void bind_step(py::module_& m) {
   const auto norm = py::arg("norm"), packed = py::arg("out");
+  py::class_<StepSeat>(m, "StepSeat", py::module_local(), "What one state remembers, see StepTape.seat.");
   py::class_<RecordedTape>(
       m, "StepTape", py::module_local(),
       "The decode step of a model, recorded layer by layer: StepTape(embedding, positions), then\n"
@@ -234,8 +271,17 @@ void bind_step(py::module_& m) {
       .def("identity", &RecordedTape::identity, norm, "x += norm(x).")
       .def("head", &RecordedTape::head, norm, py::arg("weight"), py::arg("bias").noconvert(),
            "The last: logits of norm(x).")
-      .def("run", &RecordedTape::run, py::arg("tokens"), py::arg("positions"), py::arg("states").noconvert(),
-           py::kw_only(), py::arg("threads") = 1,
+      .def(
+          "seat",
+          [](const RecordedTape& tape, const std::vector<py::object>& tails, const std::vector<py::object>& convs) {
+            return tape.seat(pointers<ConvTail>(tails), pointers<OnlineState>(convs),
+                             py::make_tuple(py::cast(tails), py::cast(convs)));
+          },
+          py::keep_alive<0, 1>(), py::arg("tails"), py::arg("convs"),
+          "What one state remembers of Hyena layers, for `run`: a ConvTail of each, and an OnlineState of every\n"
+          "convolution, in the order of the layers and all different.")
+      .def("run", &RecordedTape::run, py::arg("tokens"), py::arg("positions"), py::arg("seats"),
+           py::arg("caches").noconvert(), py::kw_only(), py::arg("threads") = 1,
            R"(One token of each of B sequences through the model: logits float32 [B, V].
 
 Tails and convolutions take the token in; of a cache, one slot more is in use. The bits of a row are those of
@@ -243,7 +289,8 @@ the kernels one by one: they depend neither on threads nor on the other sequence
 
 Args:
     tokens, positions: of each sequence.
-    states: of each its (tails, convolutions, caches), three lists in the order of the layers; all different.
+    seats: of each, made by `seat`; all different.
+    caches: of each a list in the order of its attention layers; all different.
     threads: at most this many threads work, fewer where the work is too little.
 
 Raises:
