@@ -13,7 +13,7 @@
 
 The first request for a length makes what is kept, and two calls that are not told of: some things
 are kept from their second use on. Calls that are short are repeated for a tenth of a second and
-their median told (decode: DECODE steps are a call). Where something is not there, or fails for want
+their median told (decode: DECODE steps are a call, after as many that do not count). Where something is not there, or fails for want
 of memory, the answer is {"absent": why}.
 """
 
@@ -37,7 +37,7 @@ from hyena_cpu.errors import HyenaError
 DECODE = 64  # steps of a call
 LONG_PROMPT = 65_536  # tokens that attention takes in within minutes
 MOST_MEMORY = 1 << 40  # bytes: no limit, but under one freed memory is not kept
-CALLS = 16  # calls that a sequence has room for
+CALLS = 16  # calls that a sequence has room for: those untold, and two a turn
 UNTOLD = 2  # calls before the first that counts
 SPELL_S = 0.1
 
@@ -210,9 +210,11 @@ class Answers:
                 self._call()
             self._made = what, length
         decoding = what == "decode"
-        seconds, faults = spell(self._call, 0.0 if decoding else SPELL_S)
         # Without a decoder a token is the whole prefix again.
         steps = DECODE if decoding and self._options["side"] != "PyTorch Hyena" else 1
+        if steps > 1:  # tokens follow others, whose side has the caches and processors to itself
+            self._call()
+        seconds, faults = spell(self._call, 0.0 if decoding else SPELL_S)
         return {"seconds": seconds / steps, "faults": faults}
 
 
