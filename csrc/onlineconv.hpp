@@ -96,7 +96,7 @@ class OnlineState {
     std::int64_t summed = 0;  // points, see `summed`
   };
 
-  // onlineconv.cpp
+  // onlinestate.cpp
   Unit copy_of(const Unit& other) const;
   void own_last(Unit& unit) const;
   float* buffer(const Unit& unit, int level) const {
@@ -110,6 +110,8 @@ class OnlineState {
   float* near_sums(std::int64_t g) const { return far_sums(g) + kBase * kTile; }
   float* input_row(Unit& unit, std::int64_t w);
   RowRun input_run(const Unit& unit, std::int64_t w) const;
+
+  // onlineconv.cpp
   void begin_block(std::int64_t g, std::int64_t s);
   void tile(std::int64_t g, int level, std::int64_t s);
   void gather(std::int64_t g, std::int64_t s) noexcept;

@@ -155,7 +155,7 @@ class TextStream(Closing):
         self.seed = seed
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
-        self.text = ""
+        self._texts: list[str] = []  # of `text`: to append to a long string copies it
         self.finish_reason: FinishReason | None = None
         self._model = model
         self._eos = None if options.ignore_eos else model.config.special_tokens.eos
@@ -178,6 +178,12 @@ class TextStream(Closing):
         self._pieces = self._run(state)
 
     @property
+    def text(self) -> str:
+        """The text so far."""
+        self._texts = ["".join(self._texts)]
+        return self._texts[0]
+
+    @property
     def stop_text(self) -> str | None:
         """The stop string that ended the run."""
         return self._stops.hit
@@ -196,7 +202,7 @@ class TextStream(Closing):
         """Ends the run; text that was held back for a stop string is added to `text`."""
         self._pieces.close()
         if self.finish_reason is None:
-            self.text += self._rest()
+            self._texts.append(self._rest())
             self.finish_reason = "cancelled"
 
     def result(self) -> Result:
@@ -242,7 +248,7 @@ class TextStream(Closing):
             if token == self._eos:
                 self.finish_reason = "stop"
                 text = self._rest()
-                self.text += text
+                self._texts.append(text)
                 if text:
                     yield Piece(None, text, None)
                 return
@@ -264,7 +270,7 @@ class TextStream(Closing):
             self.finish_reason = "length"
         if self._stops.hit is not None:
             self.finish_reason = "stop"
-        self.text += text
+        self._texts.append(text)
         return text
 
     def _rest(self) -> str:

@@ -177,7 +177,9 @@ def logprob(logits: NDArray[np.float32], token: int) -> float:
     """Natural log of the token's probability under the softmax of all rows, in float64."""
     row = logits.astype(np.float64)
     row -= row.max()
-    return float(row[token] - np.log(np.exp(row).sum()))
+    own = float(row[token])
+    np.exp(row, out=row)
+    return own - math.log(row.sum())
 
 
 def penalize(logits: Floats, seen: NDArray[np.bool_], penalty: float) -> Floats:
@@ -186,7 +188,10 @@ def penalize(logits: Floats, seen: NDArray[np.bool_], penalty: float) -> Floats:
     Each seen id is penalised once, however often it occurred (Keskar et al. 2019, with the sign
     taken into account).
     """
-    return np.where(seen, np.where(logits > 0, logits / penalty, logits * penalty), logits)
+    penalized, ids = logits.copy(), np.flatnonzero(seen)
+    of_seen = logits[ids]
+    penalized[ids] = np.where(of_seen > 0, of_seen / penalty, of_seen * penalty)
+    return penalized
 
 
 def candidates(logits: Floats, params: SamplingParams) -> tuple[NDArray[np.intp], Floats]:
@@ -237,6 +242,9 @@ def _largest(values: Floats, count: int) -> NDArray[np.intp]:
     if count >= len(values):
         return np.arange(len(values))
     threshold = np.partition(values, len(values) - count)[len(values) - count]
+    found = np.flatnonzero(values >= threshold)
+    if len(found) == count:
+        return found
     above = np.flatnonzero(values > threshold)
     equal = np.flatnonzero(values == threshold)[: count - len(above)]
     return np.sort(np.concatenate([above, equal]))
