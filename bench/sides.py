@@ -13,8 +13,8 @@
 
 The first request for a length makes what is kept, and two calls that are not told of: some things
 are kept from their second use on. Calls that are short are repeated for a tenth of a second and
-their median told (decode: DECODE steps are a call, after as many that do not count). Where something is not there, or fails for want
-of memory, the answer is {"absent": why}.
+their median told (decode: DECODE steps are a call, after as many that do not count). Where
+something is not there, or fails for want of memory, the answer is {"absent": why}.
 """
 
 from __future__ import annotations
