@@ -1,4 +1,4 @@
-"""Two log-log plots of the measured rows: time and memory against length."""
+"""Log-log plots of the measured rows: time and memory against length."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Plot:
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Writes speed-time.svg and speed-memory.svg; returns those that have something to show."""
+    """Writes the plots that have something to show, and returns them."""
+    folder.mkdir(parents=True, exist_ok=True)
     plots = (
         Plot("speed-time.svg", ("prefill", "prefill-long"), "seconds", 1.0, OPERATIONS),
         Plot("speed-memory.svg", ("memory", "memory-long"), "MB", 1e6, "the residual stream alone"),
