@@ -36,10 +36,10 @@ class KVCache:
         self.dropped = 0  # positions before the first slot
 
     def make_room(self, n: int) -> None:
-        """Makes room for n more positions, doubling what is held."""
+        """Makes room for n more positions, half as many as are held at least."""
         if self.length + n > self.values.shape[1]:
             kept = self.length - self._out_of_sight()
-            self._move_to(max(2 * kept, kept + n))
+            self._move_to(kept + max(kept // 2, n))
 
     def trim(self) -> None:
         """Lets go of slots out of sight, if they are most of what is held."""

@@ -16,7 +16,7 @@ from .plan_phases import Call, Rows
 BATCH_ROWS = 16384  # tokens of short sequences that are worked on together
 # Freed memory that the allocator keeps, and small objects; of large arrays, parts of pages.
 ALLOCATOR_BYTES, ALLOCATOR_SHARE = 8 << 20, 64
-EARLIER_BYTES = 4 << 20  # of it, what an earlier call on the same sequences has left
+EARLIER_BYTES = 3 << 20  # of it, what an earlier call on the same sequences has left
 KEPT = "filter transforms kept"
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ MOST_OVER, SLACK = 1.10, 16 << 20  # measured <= plan <= MOST_OVER * measured + 
 
 # Read from /proc: the maximum of getrusage begins with that of the process that started this one.
 CHILD = """
-import json, sys
+import ctypes, gc, json, sys
 import numpy as np, hyena_cpu
 from hyena_cpu import embed, kernels, planner
 
@@ -60,6 +60,10 @@ rng = np.random.default_rng(0)
 sequences = [rng.integers(0, model.vocab_size, length) for _ in range(batch)]
 ids = sequences[0]
 plan = hyena_cpu.plan
+trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # what loading has freed would be used again
+gc.collect()
+if trim is not None:
+    trim(0)
 before = resident("VmRSS")
 forget_peak()
 if call == "logits":

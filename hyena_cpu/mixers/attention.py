@@ -120,10 +120,10 @@ class Attention:
         """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
         most, its history dropped.
         """
+        slots = length + length // 2  # see KVCache.make_room and trim
         if self.config.window is not None:
-            length = min(length, self.config.window + SPARE_SLOTS)
-        slots = -(-2 * length // KEY_BLOCK) * KEY_BLOCK  # twice as many as there are, at most
-        return 2 * 4 * self.d_model * slots
+            slots = min(slots, 2 * (self.config.window + SPARE_SLOTS))
+        return 2 * 4 * self.d_model * -(-slots // KEY_BLOCK) * KEY_BLOCK
 
     def prompt_bytes(self, length: int) -> int:
         """Bytes of one state that has taken in `length` tokens at once; see the planner."""
