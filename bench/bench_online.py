@@ -21,7 +21,8 @@ from hyena_cpu import kernels
 from hyena_cpu.filters import ExplicitFilter
 from hyena_cpu.online import OnlineConv
 from hyena_cpu.online_taps import OnlineTaps
-from hyena_cpu.spectra import FilterBank, SpectraCache
+from hyena_cpu.spectra import FilterBank
+from hyena_cpu.spectra_cache import SpectraCache
 
 GROUPS, RUNS, STEPS = 16, 3, 4096
 ROOM = 4 * STEPS  # taps beyond the context

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from . import kernels
 from .filters import LongFilter
 from .parts import Parts
-from .spectra import BLOCK_BYTES, LANES, TAPS_BYTES, FilterBank, SpectraCache, tile_bytes
+from .spectra import BLOCK_BYTES, LANES, TAPS_BYTES, FilterBank, tile_bytes
+from .spectra_cache import SpectraCache
 from .step_plan import (
     DIRECT_PERIOD,
     FOR_EVER,

@@ -6,7 +6,6 @@ Shapes: C channels, G = ceil(C / 16) tiles, K taps in use, M transform size, S r
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TypedDict, Unpack
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from . import kernels
 from .errors import LimitError
 from .filters import LongFilter
+from .spectra_cache import SpectraCache
 
 Floats = NDArray[np.float32]
 LANES = 16
@@ -24,15 +24,9 @@ LANES = 16
 NEGLIGIBLE = 1e-30
 # A filter's network is kept between calls up to this part of the budget: a model has many of them.
 NETWORK_SHARE = 128
-# Spectra up to this part of the budget are kept at once, larger ones when they are needed again:
-# most long sequences are one of a kind, and there are as many filters as layers.
-SMALL_SHARE = 256
 SCRATCH_KEPT = 64 << 20  # bytes that kernels keep between calls beside what they work in
 BLOCK_BYTES = 8 << 20  # of a spectrum that is not kept: so many groups are made at once
 TAPS_BYTES = 2 << 20  # of taps by channel, if these are several groups
-MOST_USES = 4096  # spectra whose last use is remembered
-
-Key = tuple[int, int, int]
 
 
 class Gates(TypedDict, total=False):
@@ -42,89 +36,6 @@ class Gates(TypedDict, total=False):
     pre: Floats | None  # [G, S, 16]
     post: Floats | None  # [G, S - start, 16]
     add: Floats | None  # [G, S - start or more, 16]; of several sequences it is the same
-
-
-class SpectraCache:
-    """Transforms of a model's filters that are needed again, `room` bytes of them.
-
-    A spectrum is admitted from its second use on (small ones at once), where it fits beside those
-    used since its last one: filters that take turns do not push one another out. room: at most
-    `budget`, less while `max_memory` leaves less to a call.
-    """
-
-    def __init__(self, budget: int) -> None:
-        self.budget = self.room = budget
-        self._entries: dict[Key, Floats] = {}
-        self._uses: OrderedDict[Key, int] = OrderedDict()  # number of the last use, oldest first
-        self._count = 0
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self._bytes
-
-    def holds(self, key: Key) -> bool:
-        """Whether the spectrum under this key is here."""
-        return key in self._entries
-
-    def wants(self, key: Key, nbytes: int) -> bool:
-        """Whether a spectrum of this size would be kept, if there is room for it."""
-        known = key in self._uses or nbytes <= self.budget // SMALL_SHARE
-        return known and nbytes <= self.room // 2
-
-    def get(self, key: Key) -> Floats | None:
-        """The spectrum under this key; None if it is not here."""
-        with self._lock:
-            if key not in self._entries:
-                return None
-            self._used(key)
-            return self._entries[key]
-
-    def admits(self, key: Key, nbytes: int) -> bool:
-        """Notes a use, and whether the spectrum is to be kept; makes room for it."""
-        with self._lock:
-            wanted, last = self.wants(key, nbytes), self._uses.get(key, 0)
-            self._used(key)
-            if wanted:
-                self._drop(self.room - nbytes, last)
-            return wanted and self._bytes + nbytes <= self.room
-
-    def put(self, key: Key, spectrum: Floats) -> None:
-        """Keeps a spectrum that was admitted, unless another call was faster."""
-        with self._lock:
-            if key not in self._entries and self._bytes + spectrum.nbytes <= self.room:
-                self._entries[key] = spectrum
-                self._bytes += spectrum.nbytes
-
-    def limit(self, room: int) -> None:
-        """Holds no more than `room` bytes, nor than the budget, from now on."""
-        with self._lock:
-            self.room = max(0, min(self.budget, room))
-            self._drop(self.room, self._count + 1)
-
-    def clear(self) -> None:
-        """Drops everything."""
-        with self._lock:
-            self._entries.clear()
-            self._uses.clear()
-            self._bytes = 0
-
-    def _used(self, key: Key) -> None:
-        self._count += 1
-        self._uses[key] = self._count
-        self._uses.move_to_end(key)
-        if len(self._uses) > MOST_USES + len(self._entries):
-            forgotten = next(old for old in self._uses if old not in self._entries)
-            del self._uses[forgotten]
-
-    def _drop(self, most: int, before: int) -> None:
-        """Down to `most` bytes, the oldest first, but none that was used since use `before`."""
-        for key in [key for key in self._uses if key in self._entries]:
-            if self._bytes <= most or self._uses[key] >= before:
-                return
-            self._bytes -= self._entries.pop(key).nbytes
 
 
 class FilterBank:
@@ -170,8 +81,7 @@ class FilterBank:
         if size == 0:
             taps = self.taps(seen, threads)
             return kernels.direct_conv(z, taps, start=start, threads=threads, **gates)
-        # Without history every sequence of this transform size can share a spectrum.
-        reach = min(self.source.taps, size // 2 if start == 0 else seen)
+        reach = self._reach(size, start, seen)
         return self.transform_convolve(z, start, size, reach, threads, out=out, **gates)
 
     def convolve_each(
@@ -198,7 +108,7 @@ class FilterBank:
                 taps = self.taps(int(np.diff(own).max()), threads)
                 kernels.direct_conv(z, taps, out=out, spans=own, threads=threads, **gates)
             else:
-                reach = min(self.source.taps, size // 2)
+                reach = self._reach(size, 0, size)
                 self.transform_convolve(z, 0, size, reach, threads, out=out, spans=own, **gates)
         return out
 
@@ -216,7 +126,7 @@ class FilterBank:
         if size == 0:
             taps = row * min(self.source.taps, 2 * seen)  # grown by doubling
             return 0, 2 * taps + self.network_bytes(seen)[1]
-        reach = min(self.source.taps, size // 2 if new == seen else seen)
+        reach = self._reach(size, seen - new, seen)
         working = kernels.conv_scratch(size, seen, threads=threads) + 4 * size  # and its plan
         groups = self._block(size, threads)
         # Taps of a group by channel beside those of a block by tile; these beside their spectrum,
@@ -238,6 +148,10 @@ class FilterBank:
             return 0
         scratch = kernels.conv_scratch(size, seen, threads=threads)
         return min(SCRATCH_KEPT, scratch + kernels.conv_scratch(size, seen, threads=1))
+
+    def _reach(self, size: int, before: int, seen: int) -> int:
+        """Taps in the spectrum of this size: without history all sequences can share one."""
+        return min(self.source.taps, seen if before else size // 2)
 
     def _size(self, new: int, before: int) -> int:
         """Points of the transform for `new` rows after `before` others; 0: by direct sums."""

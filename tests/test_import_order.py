@@ -33,6 +33,7 @@ ROOMS = [
     "ssm",
     "filters",
     "longconv",
+    "spectra_cache",
     "spectra",
     "parts",
     "history",

@@ -14,7 +14,8 @@ from hyena_cpu.errors import LimitError
 from hyena_cpu.filters import ExplicitFilter
 from hyena_cpu.online import OnlineConv, extend_each
 from hyena_cpu.online_taps import OnlineTaps
-from hyena_cpu.spectra import FilterBank, SpectraCache
+from hyena_cpu.spectra import FilterBank
+from hyena_cpu.spectra_cache import SpectraCache
 
 G = 2
 SKIPS = np.linspace(-1, 1, 16 * G, dtype=np.float32).reshape(G, 16)

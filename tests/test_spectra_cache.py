@@ -10,7 +10,7 @@ import pytest
 from toy import CAUSAL, LENGTH, model, tokens
 
 from hyena_cpu import kernels
-from hyena_cpu.spectra import SpectraCache
+from hyena_cpu.spectra_cache import SpectraCache
 
 BUDGET = 1 << 20
 SPECTRUM = np.zeros(BUDGET // 16, np.float32)  # a quarter of it
