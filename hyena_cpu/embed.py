@@ -169,20 +169,6 @@ def save(
         arrays.put(item, blocks)
 
 
-def largest(model: Model, items: Iterable[Item]) -> planner.Plan:
-    """Memory of the largest call that `embedded` makes for these items; none if all fail."""
-    tokens, lengths = 0, [0]
-    for group in grouped(items, _size, planner.batch_rows(model)):
-        n = sum(item.n_tokens for item in group)
-        if n > tokens:
-            tokens, lengths = n, [item.n_tokens for item in group if item.ids is not None]
-    if not tokens:
-        return planner.Plan(())
-    longest = max(lengths)
-    rows = tokens if len(lengths) > 1 else min(tokens, pooling.BLOCK_ROWS)
-    return planner.plan(model, longest, -(-tokens // longest), state=False, hidden_rows=rows)
-
-
 def _size(item: Item) -> int:
     return max(item.n_tokens, 1)  # so that a group ends even where all fail
 

@@ -71,7 +71,7 @@ class Engine(WholeSequences):
         total = len(trunk) + sum(map(len, pieces))
         self.check_length(len(trunk), -(-total // len(trunk)))
         x = self._rows([trunk, *filter(len, pieces)], prefix=prefix)
-        first = log_softmax(self._logits_of(self._normed(x[prefix - 1 : prefix])))[0]
+        first = self._logprobs_of(x[prefix - 1 : prefix])[0]
         following = [ids[1:] for ids in branches]
         scores = self._target_logprobs(x, np.concatenate([trunk[1:], trunk[:1], *following]))
         rest = split(scores[len(trunk) :], following)

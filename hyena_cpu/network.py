@@ -215,9 +215,13 @@ class Network:
         scores = np.empty(len(targets))
         for t in range(0, len(targets), plan_phases.HEAD_ROWS):
             rows = slice(t, min(t + plan_phases.HEAD_ROWS, len(targets)))
-            logprobs = log_softmax(self._logits_of(self._normed(x[rows])))
+            logprobs = self._logprobs_of(x[rows])
             scores[rows] = logprobs[np.arange(len(logprobs)), targets[rows]]
         return scores
+
+    def _logprobs_of(self, x: Floats) -> NDArray[np.float64]:
+        """float64 [n, V]: natural logs of the softmax by rows of the residual stream x [n, D]."""
+        return log_softmax(self._logits_of(self._normed(x)))
 
     def _logits_of(self, h: Floats) -> Floats:
         if self._head is None:

@@ -6,7 +6,7 @@ Shapes: C channels, G = ceil(C / 16) tiles, K taps in use, M transform size, S r
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -148,6 +148,21 @@ class FilterBank:
             return 0
         scratch = kernels.conv_scratch(size, seen, threads=threads)
         return min(SCRATCH_KEPT, scratch + kernels.conv_scratch(size, seen, threads=1))
+
+    def expect(self, calls: Iterable[tuple[int, int]]) -> None:
+        """Notes in the cache what `convolve_each` of sequences of (new, seen) rows would leave
+        there: spectra as large as they would be, which take no memory and hold no numbers.
+        """
+        extents = set()
+        for new, seen in calls:
+            size = self._size(new, seen - new)
+            if size:
+                extents.add((size, self._reach(size, seen - new, seen)))
+        for size, reach in sorted(extents):
+            key = (id(self), size, reach)
+            spectrum = np.broadcast_to(np.float32(0), (self.groups, size, LANES))
+            if self._cache.get(key) is None and self._cache.admits(key, spectrum.nbytes):
+                self._cache.put(key, spectrum)
 
     def _reach(self, size: int, before: int, seen: int) -> int:
         """Taps in the spectrum of this size: without history all sequences can share one."""

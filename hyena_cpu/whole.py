@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import plan_phases, planner, pooling
 from .batches import grouped
 from .errors import InputError, ModelError
-from .network import Floats, Ids, Network, log_softmax
+from .network import Floats, Ids, Network
 
 
 class WholeSequences(Network):
@@ -55,7 +55,7 @@ class WholeSequences(Network):
         """
         x = self._whole([self.check_ids(ids)])
         for t in range(0, len(x), plan_phases.HEAD_ROWS):
-            yield t, log_softmax(self._logits_of(self._normed(x[t : t + plan_phases.HEAD_ROWS])))
+            yield t, self._logprobs_of(x[t : t + plan_phases.HEAD_ROWS])
 
     def token_logprobs(self, ids: ArrayLike) -> NDArray[np.float64]:
         """float64 [T - 1]: natural log of p(ids[t + 1] | ids[:t + 1]) over all V rows."""

@@ -38,7 +38,7 @@ MOST_OVER, SLACK = 1.10, 16 << 20  # measured <= plan <= MOST_OVER * measured + 
 CHILD = """
 import ctypes, gc, json, sys
 import numpy as np, hyena_cpu
-from hyena_cpu import embed, kernels, planner
+from hyena_cpu import kernels, planner, pooling
 
 kernels.bound_freed_memory()  # as a limit of memory or the command line does
 
@@ -60,6 +60,13 @@ rng = np.random.default_rng(0)
 sequences = [rng.integers(0, model.vocab_size, length) for _ in range(batch)]
 ids = sequences[0]
 plan = hyena_cpu.plan
+if call == "run":  # a whole one, planned before it begins
+    from hyena_cpu.dry_run import DryRun
+
+    texts = [ids[:n] for n in (length // 4, length // 2, length) * 2]
+    with DryRun(model) as dry:
+        dry.score(texts)
+    plans = [dry.largest]
 trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # what loading has freed would be used again
 gc.collect()
 if trim is not None:
@@ -76,8 +83,8 @@ elif call == "score":
     plans = [plan(model, length, batch, state=False)]
     out = model.token_logprobs_each(sequences) if batch > 1 else model.token_logprobs(ids)
 elif call in ("last", "mean"):
-    items = [embed.Item(i, str(i), length, s.astype(np.int32)) for i, s in enumerate(sequences)]
-    plans = [embed.largest(model, items)]
+    rows = length * batch if batch > 1 else min(length, pooling.BLOCK_ROWS)
+    plans = [plan(model, length, batch, hidden_rows=rows, state=False)]
     out = model.embed(sequences, pool=call)
 elif call == "prefill":
     plans = [plan(model, length)]
@@ -108,6 +115,8 @@ elif call == "lengths":  # twice, one after the other: what is kept of earlier o
     for n in (length // 4, length // 2, length) * 2:
         plans.append(plan(model, n, state=False))
         out = model.token_logprobs(ids[:n])
+elif call == "run":
+    out = model.score(texts)
 said = max(plans, key=lambda one: one.total)
 print(resident("VmHWM") - before, said.total)
 for name, size in said.rows:
@@ -185,7 +194,7 @@ def _points() -> list[Point]:
             found += [Point(model, call, n * K) for n in (1, 8, 32)]
         found += [Point(model, "room", n * K) for n in (8, 32)]
         found += [Point(model, call, 8 * K) for call in ("hidden", "last", "mean", "extend")]
-        found += [Point(model, "lengths", 32 * K)]
+        found += [Point(model, call, 32 * K) for call in ("lengths", "run")]
         found += [
             Point(model, "score", 8 * K, threads=1),
             Point(model, "prefill", 8 * K, threads=1),

@@ -15,7 +15,8 @@ from toy import CAUSAL, LENGTH, model, tokens, weights
 
 from hyena_cpu import planner, pooling
 from hyena_cpu.config import TokenizerConfig
-from hyena_cpu.embed import Item, embedded, largest, prepared
+from hyena_cpu.dry_run import DryRun
+from hyena_cpu.embed import Item, embedded, prepared
 from hyena_cpu.errors import InputError, LimitError, NumericError
 from hyena_cpu.model import Model
 from hyena_cpu.sequences import DnaPolicy, Record, reverse_complement
@@ -141,13 +142,19 @@ def test_a_group_fits_the_memory_allowed(toy: Model) -> None:
 
 
 def test_the_plan_is_that_of_the_largest_group(toy: Model) -> None:
-    found = largest(toy, items(tokens(300), None, *(tokens(100) for _ in range(200))))
+    def largest(*sequences: object) -> planner.Plan:
+        with DryRun(toy) as dry:
+            for _, blocks in embedded(dry, items(*sequences), pool=None):
+                next(blocks, None)
+        return dry.largest
+
+    found = largest(tokens(300), None, *(tokens(100) for _ in range(200)))
     most = planner.BATCH_ROWS // 100 * 100
     together = planner.plan(toy, 300, -(-most // 300), state=False, hidden_rows=most)
-    assert found.total == together.total > planner.plan(toy, 100, state=False).total
-    alone = largest(toy, items(tokens(300)))
-    assert alone.total == planner.plan(toy, 300, state=False, hidden_rows=300).total
-    assert largest(toy, items(None)).rows == ()
+    assert found.needed == together.needed > planner.plan(toy, 100, state=False).needed
+    alone = largest(tokens(300))
+    assert alone.needed == planner.plan(toy, 300, state=False, hidden_rows=300).needed
+    assert largest(None).rows == ()
 
 
 def test_items_come_as_they_are_needed(toy: Model) -> None:

@@ -76,6 +76,7 @@ ROOMS = [
     "mqar",
     "recall",
     "model",
+    "dry_run",
     "worked",
     "verify",
     "",  # hyena_cpu itself

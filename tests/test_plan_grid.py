@@ -24,6 +24,7 @@ QUICK = {
     "tiny-step-2x1000+4000-2",
     "tiny-last-32x500-2",
     "tiny-lengths-32768-2",
+    "small-run-32768-2",
     "small-score-8192-1",
     "small-last-8192-2",
     "small-prefill-8192-2",

@@ -24,7 +24,7 @@ from .common import (
     read_input,
     usage_errors,
 )
-from .output import Output
+from .plans import add_dry_run_option, check_dry_run, print_plan
 from .records import add_sequence_options, dna_policy, read_records
 from .tables import table_settings
 
@@ -57,8 +57,7 @@ def parser() -> Parser:
     how.add_argument("--pool", choices=("mean", "last", "none"), default="mean", help=help)
     help = "rc: the reverse complement, read in its own direction (default: fwd)"
     how.add_argument("--strand", choices=("fwd", "rc"), help=help)
-    help = "print the memory a run takes, do not run"
-    flag_pair(how, "--dry-run", default=False, help=help)
+    add_dry_run_option(how)
     add_model_options(p)
     out = p.add_argument_group("output")
     help = "default: by the suffix of -o, else tsv to standard output"
@@ -78,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
     exactly_one(args, "text", "prompt", "file", "fasta")
     form = _form(args)
-    if args.dry_run and args.resume:
-        raise UsageError("--dry-run writes nothing, so --resume cannot act")
+    check_dry_run(args)
     with Progress("loading", enabled=args.progress) as progress:
         model = load_model(args, progress.update)
     model.on_progress = None
@@ -178,19 +176,13 @@ def _save(
 
 def _plan(args: argparse.Namespace, model: Model, items: Iterator[Item]) -> int:
     """Prints the buffers of the largest call of a run; how many records would fail."""
-    from ..embed import largest
+    from ..dry_run import DryRun
+    from ..embed import embedded
 
     failed = 0
-
-    def counted() -> Iterator[Item]:
-        nonlocal failed
-        for item in items:
+    with DryRun(model) as dry, Progress("reading", enabled=args.progress):
+        for item, blocks in embedded(dry, items, args.layer, pool=None):
             failed += item.error is not None
-            yield item
-
-    with Progress("reading", enabled=args.progress):
-        needed = largest(model, counted())
-    rows = [*needed.rows, ("total", needed.total)]
-    with Output(None) as out:
-        out.write("".join(f"{name:<20}  {size:>15,}\n" for name, size in rows))
+            next(blocks, None)  # one is enough: the call that computes them has been planned then
+    print_plan(dry.largest)
     return failed

@@ -31,6 +31,7 @@ from .common import (
 )
 from .logs import notice
 from .output import Output, to_json
+from .plans import add_dry_run_option, plan_rows, plan_table
 
 if TYPE_CHECKING:
     from ..generate import TextStream
@@ -75,7 +76,7 @@ def parser() -> Parser:
     group.add_argument("--truncate", choices=("error", "left", "right"), default="error")
     help = "long convolutions token by token (default: auto, which is exact)"
     group.add_argument("--decode", choices=("auto", "exact", "direct"), default="auto", help=help)
-    flag_pair(group, "--dry-run", default=False, help="print the memory a run takes, do not run")
+    add_dry_run_option(group)
     help = "go on from a saved state; the prompt follows it and may be missing"
     group.add_argument("--state-in", type=Path, metavar="FILE", help=help)
     help = "save the state after the run"
@@ -272,9 +273,7 @@ def _plan(out: Output, model: Model, prompt: Prompt, count: int, form: str) -> N
     needed = plan(
         model, length, batch=min(count, 2), new=new, room=max(0, length - prompt.position - new)
     )
-    rows = [*needed.rows, ("total", needed.total)]
     if form == "text":
-        width = max(len(name) for name, _ in rows)
-        out.write("".join(f"{name:<{width}}  {size:>15,}\n" for name, size in rows))
+        out.write(plan_table(needed))
     else:
-        out.write(to_json({"length": length, "bytes": dict(rows)}))
+        out.write(to_json({"length": length, "bytes": dict(plan_rows(needed))}))

@@ -1,0 +1,45 @@
+"""--dry-run, for the commands that compute: what a run takes, printed and not taken."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from .common import UsageError, flag_pair
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..plan_phases import Rows
+    from ..planner import Plan
+
+WRITTEN = ("resume", "plot")  # options that act on what a run writes
+
+
+def add_dry_run_option(group: Any) -> None:
+    """--dry-run."""
+    flag_pair(group, "--dry-run", default=False, help="print the memory a run takes, do not run")
+
+
+def check_dry_run(args: argparse.Namespace) -> None:
+    """UsageError for an option beside --dry-run that acts on files alone."""
+    for name in WRITTEN:
+        if args.dry_run and getattr(args, name, None):
+            raise UsageError(f"--dry-run writes nothing, so --{name} cannot act")
+
+
+def plan_rows(plan: Plan) -> Rows:
+    """(name, bytes) of every buffer, and of all together at the end."""
+    return (*plan.rows, ("total", plan.total))
+
+
+def plan_table(plan: Plan) -> str:
+    """`plan_rows` as lines of text."""
+    rows = plan_rows(plan)
+    width = max(len(name) for name, _ in rows)
+    return "".join(f"{name:<{width}}  {size:>15,}\n" for name, size in rows)
+
+
+def print_plan(plan: Plan) -> None:
+    """Writes the table to standard output."""
+    with Output(None) as out:
+        out.write(plan_table(plan))
