@@ -200,7 +200,7 @@ def _score(
         for i, one in enumerate(run):
             delta = _mean([deltas[i] for deltas in found]) if found else None
             yield Row(one, delta, setup)
-    log.info("tokens taken in: %d (%d without sharing)", tokens, whole)
+    log.info("tokens that the model takes in: %d (%d without sharing)", tokens, whole)
 
 
 def _deltas(model: Model, parts: list[Group], share: bool) -> dict[int, Delta]:

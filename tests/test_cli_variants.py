@@ -120,9 +120,9 @@ def test_what_is_said_with_v(home: Path, variants: Any) -> None:
     assert "windows of 200 bases\n" in run.err
     # Two windows; the reference and three alleles go on from the prefix of each.
     shared, whole = 2 * (100 + 4 * 100), 2 * 4 * 200
-    assert f"tokens taken in: {shared} ({whole} without sharing)\n" in run.err
+    assert f"tokens that the model takes in: {shared} ({whole} without sharing)\n" in run.err
     run = variants("-v", "--window", "200", "--variants", "snv.tsv", "--no-share")
-    assert f"tokens taken in: {whole} ({whole} without sharing)\n" in run.err
+    assert f"tokens that the model takes in: {whole} ({whole} without sharing)\n" in run.err
 
 
 def test_forms(home: Path, variants: Any) -> None:

@@ -171,7 +171,7 @@ def test_tokens_are_taken_in_as_often_as_planned(
     assert len(found) == 6
     # The reference, and of three alleles what follows 150 bases; their last predicts nothing.
     assert taken == [300, 149, 149, 149]
-    assert "tokens taken in: 750 (1200 without sharing)" in caplog.text
+    assert "tokens that the model takes in: 750 (1200 without sharing)" in caplog.text
 
 
 def test_failed_rows_stand_among_the_others(genome: Genome) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..progress import Progress, Watch
@@ -24,20 +25,21 @@ from .common import (
     whole,
 )
 from .pictures import add_plot_option, plot_path
+from .plans import add_dry_run_option, check_dry_run, print_plan
 from .records import add_sequence_options, dna_policy, read_records
 from .tables import add_table_options, open_table, table_form, table_settings
 
 if TYPE_CHECKING:
     from ..model import Model
     from ..plots import Entropies
-    from ..score import Part, Row, Setup, Strand
+    from ..score import OnProgress, Part, Row, Setup, Strand
     from ..tables import TableWriter
 
 DNA_OPTIONS = ("case", "special", "ambiguous", "rna", "strict", "strand")
 SCORING = ("window", "stride", "bos", "style", "alphabet", "per_position")
 INPUT = ("text", "prompt", "file", "fasta", "strip_newline")
 
-SHOWN_FAILURES = 10  # records without a status column that get a message each
+SHOWN_FAILURES = 10  # records that get a message each, where no column says what is wrong
 
 
 def parser() -> Parser:
@@ -56,6 +58,7 @@ def parser() -> Parser:
     how.add_argument("--stride", type=whole(1), metavar="N", help=help)
     flag_pair(how, "--bos", default=False, help="begin token before every window")
     how.add_argument("--style", metavar="NAME", help="style token before every window")
+    add_dry_run_option(how)
     add_model_options(p)
     add_table_options(p)
     add_plot_option(p, "the entropy along sequences of DNA, with --per-position")
@@ -67,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command. 4 if a record could not be scored; its row says why."""
     exactly_one(args, "text", "prompt", "file", "fasta")
     table_form(args)
+    check_dry_run(args)
     if plot_path(args) is not None and not args.per_position:
         raise UsageError("--plot draws what --per-position computes: give both")
     with Progress("loading", enabled=args.progress) as progress:
@@ -74,14 +78,33 @@ def run(args: argparse.Namespace) -> int:
     model.on_progress = None
     warn_of_lookahead(model)
     text = args.fasta is None and not has_dna_tokenizer(model)
-    failed = (_score_text if text else _score_records)(args, model)
+    work = (_text if text else _records)(args, model)
+    failed = (_plan if args.dry_run else _save)(args, model, work)
     if failed:
         log.error("%d of the records could not be scored", failed)
     return 4 if failed else 0
 
 
-def _score_text(args: argparse.Namespace, model: Model) -> int:
-    """Scores a text, which is one record; how many records failed."""
+@dataclass(frozen=True)
+class _Work:
+    """What a run scores.
+
+    rows: of a model, after so many records that are done; tells tokens done and to do.
+    columns: of the table.
+    settings: names of the options that decide the rows.
+    label: of the progress line.
+    share: how much of the input has been read, 0..1.
+    """
+
+    rows: Callable[[Model, int, OnProgress], Iterator[Row | Part]]
+    columns: Mapping[str, type]
+    settings: tuple[str, ...]
+    label: str
+    share: Callable[[], float | None]
+
+
+def _text(args: argparse.Namespace, model: Model) -> _Work:
+    """A text, which is one record."""
     from ..score import TEXT_COLUMNS, TOKEN_COLUMNS, score_text, token_parts
 
     given = [name for name in DNA_OPTIONS if getattr(args, name) is not None]
@@ -91,28 +114,23 @@ def _score_text(args: argparse.Namespace, model: Model) -> int:
         raise UsageError("--plot draws sequences of DNA only: give --fasta or a model for DNA")
     data, name = read_input(args, strip_newline=False)
     setup = _setup(args, model)
-    settings = table_settings(args, model, *INPUT, *SCORING)
+
+    def rows(model: Model, skip: int, report: OnProgress) -> Iterator[Row | Part]:
+        if skip:
+            return iter(())
+        if args.per_position:
+            return token_parts(model, data, setup, name, report)
+        return iter([score_text(model, data, setup, name, report)])
+
     columns = TOKEN_COLUMNS if args.per_position else TEXT_COLUMNS
-    with (
-        open_table(args, columns, settings) as table,
-        Progress("tokens scored", enabled=args.progress) as progress,
-    ):
-        watch = Watch(progress, lambda: 1.0, resumed=False)
-        model.on_progress = watch.inside
-        if not table.done and args.per_position:
-            _write_parts(table, token_parts(model, data, setup, name, watch.scored))
-        elif not table.done:
-            _write_rows(table, iter([score_text(model, data, setup, name, watch.scored)]))
-        return table.failed
+    return _Work(rows, columns, (*INPUT, *SCORING), "tokens scored", lambda: 1.0)
 
 
-def _score_records(args: argparse.Namespace, model: Model) -> int:
-    """Scores records of DNA; how many failed."""
-    from ..plots import Entropies
+def _records(args: argparse.Namespace, model: Model) -> _Work:
+    """Records of DNA."""
     from ..score import BASE_COLUMNS, COLUMNS, base_parts, one_per_letter, score_fasta
     from ..sequences import Meter
 
-    entropies = None if args.plot is None else Entropies()
     meter = Meter()
     share = (lambda: meter.share) if args.fasta is not None else (lambda: 1.0)
     records = read_records(args, model, meter)
@@ -122,24 +140,45 @@ def _score_records(args: argparse.Namespace, model: Model) -> int:
         raise UsageError(
             f"--per-position of sequences needs one token per base, and {model.name} has none"
         )
-    settings = table_settings(args, model, *INPUT, *DNA_OPTIONS, *SCORING)
+
+    def rows(model: Model, skip: int, report: OnProgress) -> Iterator[Row | Part]:
+        of = base_parts if args.per_position else score_fasta
+        return of(model, records, setup, policy, strand, skip=skip, on_progress=report)
+
     columns = BASE_COLUMNS if args.per_position else COLUMNS
+    return _Work(rows, columns, (*INPUT, *DNA_OPTIONS, *SCORING), "bases scored", share)
+
+
+def _save(args: argparse.Namespace, model: Model, work: _Work) -> int:
+    """Writes the table; how many records failed."""
+    from ..plots import Entropies
+
+    entropies = None if args.plot is None else Entropies()
+    settings = table_settings(args, model, *work.settings)
     with (
-        open_table(args, columns, settings) as table,
-        Progress("bases scored", enabled=args.progress) as progress,
+        open_table(args, work.columns, settings) as table,
+        Progress(work.label, enabled=args.progress) as progress,
     ):
-        watch = Watch(progress, share, resumed=table.done > 0)
+        watch = Watch(progress, work.share, resumed=table.done > 0)
         model.on_progress = watch.inside
-        given = model, records, setup, policy, strand
-        skip, report = table.done, watch.scored
-        if args.per_position:
-            parts = base_parts(*given, skip=skip, on_progress=report)
-            _write_parts(table, parts, entropies)
-        else:
-            _write_rows(table, score_fasta(*given, skip=skip, on_progress=report))
+        _write(table, work.rows(model, table.done, watch.scored), entropies)
     if entropies is not None:
         entropies.draw(args.plot)
     return table.failed
+
+
+def _plan(args: argparse.Namespace, model: Model, work: _Work) -> int:
+    """Prints the buffers of the largest call of a run; how many records would fail."""
+    from ..dry_run import DryRun
+
+    failed = 0
+    with DryRun(model) as dry, Progress("reading", enabled=args.progress):
+        for row in work.rows(dry, 0, lambda _done, _total: None):
+            if row.problem is not None:
+                failed += 1
+                _name(row.problem, failed)
+    print_plan(dry.largest)
+    return failed
 
 
 def _setup(args: argparse.Namespace, model: Model) -> Setup:
@@ -151,23 +190,28 @@ def _setup(args: argparse.Namespace, model: Model) -> Setup:
     return setup
 
 
-def _write_rows(table: TableWriter, rows: Iterator[Row]) -> None:
-    from ..score import values
-
-    for row in rows:
-        named = {name: [value] for name, value in values(row).items() if name in table.columns}
-        table.write(named, failed=row.status != "ok")
-
-
-def _write_parts(
-    table: TableWriter, parts: Iterator[Part], entropies: Entropies | None = None
+def _write(
+    table: TableWriter, rows: Iterator[Row | Part], entropies: Entropies | None = None
 ) -> None:
     """Writes the rows; adds what is to be drawn to `entropies`."""
+    from ..score import Part, values
+
     shown = 0
-    for part in parts:
-        table.write(part.columns, last=part.last, failed=part.problem is not None)
-        if entropies is not None:
-            entropies.add(part.columns)
-        if part.problem is not None and shown < SHOWN_FAILURES:
-            log.error("%s", part.problem)
-            shown += 1
+    for row in rows:
+        failed = row.problem is not None
+        if isinstance(row, Part):
+            table.write(row.columns, last=row.last, failed=failed)
+            if entropies is not None:
+                entropies.add(row.columns)
+            if row.problem is not None:  # there is no status column
+                shown += 1
+                _name(row.problem, shown)
+        else:
+            named = {name: [value] for name, value in values(row).items() if name in table.columns}
+            table.write(named, failed=failed)
+
+
+def _name(problem: str, count: int) -> None:
+    """Says what is wrong with a record, the `count`-th."""
+    if count <= SHOWN_FAILURES:
+        log.error("%s", problem)

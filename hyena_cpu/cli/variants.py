@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -27,6 +27,7 @@ from .common import (
 )
 from .logs import notice
 from .pictures import add_plot_option, plot_path
+from .plans import add_dry_run_option, check_dry_run, print_plan
 from .records import add_sequence_options, dna_policy
 from .tables import add_table_options, open_table, table_form, table_settings
 
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
     from ..variants import Row, Setup
 
 Point = tuple[str, int, float]  # record, position, difference
+Rows = Callable[["Model", int], Iterator["Row"]]  # of a model, without so many at the beginning
 INPUT = ("reference", "variants", "columns", "offset")
 HOW = ("window", "strand", "share", "case", "ambiguous", "rna")
+
+SHOWN_FAILURES = 10  # variants that get a message each, where no table has their status
 
 
 def parser() -> Parser:
@@ -63,6 +67,7 @@ def parser() -> Parser:
     how.add_argument("--window", type=whole(2), metavar="N", help=help)
     help = "take in what alleles have in common once (default: yes)"
     flag_pair(how, "--share", default=True, help=help)
+    add_dry_run_option(how)
     add_model_options(p)
     add_table_options(p)
     add_plot_option(p, "the differences along the reference")
@@ -75,14 +80,14 @@ def run(args: argparse.Namespace) -> int:
     from ..genome import Genome
     from ..sequences import read_fasta
     from ..variant_files import is_vcf, read_variants
-    from ..variants import COLUMNS, score_variants
+    from ..variants import score_variants
 
     if table_form(args) == "npz":
         raise UsageError("--format npz has no way to say that a row has no window: choose another")
     if args.reference == args.variants == "-":
         raise UsageError("--reference and --variants cannot both be standard input")
-    picture = plot_path(args)
-    points: list[Point] | None = None if picture is None else []
+    check_dry_run(args)
+    plot_path(args)
     with ExitStack() as stack:
         path = _file(args.variants, stack)
         if args.columns and is_vcf(path):
@@ -98,19 +103,13 @@ def run(args: argparse.Namespace) -> int:
         if genome.n_lower and setup.policy.case == "upper":
             count = genome.n_lower
             notice("letters of the reference folded to upper case: %d (--case upper)", count)
-        table = stack.enter_context(
-            open_table(args, COLUMNS, table_settings(args, model, *INPUT, *HOW))
-        )
-        left = islice(read_variants(path, args.columns), table.done, None)
-        progress = stack.enter_context(Progress("variants scored", enabled=args.progress))
-        _write(table, score_variants(model, genome, left, setup), progress, total, points)
-    if picture is not None and points is not None:
-        from ..plots import deltas
 
-        deltas(picture, points)
-    if table.failed:
-        log.error("%d of the variants could not be scored: their status says why", table.failed)
-    return 4 if table.failed else 0
+        def rows(model: Model, skip: int) -> Iterator[Row]:
+            left = islice(read_variants(path, args.columns), skip, None)
+            return score_variants(model, genome, left, setup)
+
+        failed = (_plan if args.dry_run else _save)(args, model, rows, total)
+    return 4 if failed else 0
 
 
 def columns(text: str) -> dict[str, str]:
@@ -160,6 +159,46 @@ def _setup(args: argparse.Namespace, model: Model) -> Setup:
         size = check(model, setup)
     log.info("windows of %d bases", size)
     return setup
+
+
+def _save(args: argparse.Namespace, model: Model, rows: Rows, total: int) -> int:
+    """Writes the table; how many of the `total` variants failed."""
+    from ..plots import deltas
+    from ..variants import COLUMNS
+
+    points: list[Point] | None = None if args.plot is None else []
+    settings = table_settings(args, model, *INPUT, *HOW)
+    with (
+        open_table(args, COLUMNS, settings) as table,
+        Progress("variants scored", enabled=args.progress) as progress,
+    ):
+        _write(table, rows(model, table.done), progress, total, points)
+    if points is not None:
+        deltas(args.plot, points)
+    if table.failed:
+        log.error("%d of the variants could not be scored: their status says why", table.failed)
+    return table.failed
+
+
+def _plan(args: argparse.Namespace, model: Model, rows: Rows, total: int) -> int:
+    """Prints the buffers of the largest call of a run; how many variants would fail."""
+    from ..dry_run import DryRun
+
+    failed = 0
+    with (
+        DryRun(model) as dry,
+        Progress("variants planned", enabled=args.progress) as progress,
+    ):
+        for done, row in enumerate(rows(dry, 0), 1):
+            failed += row.failed
+            if row.failed and failed <= SHOWN_FAILURES:
+                why = row.placed.status.removeprefix("error: ")
+                log.error("variant %d: %s", row.placed.variant.index + 1, why)
+            progress.update(done, total)
+    print_plan(dry.largest)
+    if failed:
+        log.error("%d of the variants could not be scored", failed)
+    return failed
 
 
 def _write(

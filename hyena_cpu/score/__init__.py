@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ..ids import several
 from .positions import BASE_COLUMNS, TOKEN_COLUMNS, Part, base_parts, token_parts
 from .rows import COLUMNS, TEXT_COLUMNS, Row, Strand, score_fasta, score_text, values
-from .sums import Score, groups, score_each, tokens_of
+from .sums import OnProgress, Score, groups, score_each, tokens_of
 from .windows import Alphabet, Setup, check, one_per_letter
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
     "COLUMNS",
     "TEXT_COLUMNS",
     "TOKEN_COLUMNS",
+    "OnProgress",
     "Part",
     "Row",
     "Score",

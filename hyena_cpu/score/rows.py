@@ -30,6 +30,13 @@ class Row:
     n_ambiguous: int = 0
     status: str = "ok"
 
+    @property
+    def problem(self) -> str | None:
+        """Which record it is and what is wrong with it; None if nothing is."""
+        if self.status == "ok":
+            return None
+        return f"record {self.index + 1} ({self.id!r}): {self.status.removeprefix('error: ')}"
+
 
 COLUMNS: dict[str, type] = {
     "index": int,
