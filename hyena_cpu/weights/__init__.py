@@ -19,6 +19,7 @@ from typing import Any
 from .. import config_json
 from ..config import MixerConfig, ModelConfig, TokenizerConfig
 from ..errors import ModelError
+from ..tokenizers import from_config
 from . import h3, hyenadna, native, safari, safetensors, torch_pickle, zoology
 from .foreign import Source
 from .naming import Array, is_training_leftover
@@ -46,6 +47,7 @@ FAMILIES: dict[str, Loader] = {
     "zoology": zoology.load,
     "h3": h3.load,
 }
+TOKENIZER = "tokenizer.json"
 UNSUPPORTED = {  # families by a key or model_type that is theirs alone
     "hyena_layer_idxs": "StripedHyena / Evo",
     "hcl_layer_idxs": "StripedHyena / Evo",
@@ -144,7 +146,8 @@ def convert(
         modulation_shift: as in `load_folder`; written into the new folder.
 
     Raises:
-        ModelError: as `load_folder`; PyTorch is missing; no such source; the destination exists.
+        ModelError: as `load_folder`; PyTorch is missing; no such source; its tokenizer cannot be
+            used; the destination exists.
     """
     origin, target = Path(source).expanduser(), Path(destination).expanduser()
     if not origin.exists():
@@ -159,7 +162,7 @@ def convert(
         data = config_json.read(settings)
         where = Source(str(settings), str(tensors), modulation_shift)
         weights = _weights(data, _read_any(tensors), where, family, folder, name)
-    names = ("tokenizer.json", "generation_config.json")
+    names = (_checked_tokenizer(weights, settings), "generation_config.json")
     extra = {n: (folder / n).read_bytes() for n in names if (folder / n).is_file()}
     save_folder(target, weights.config, weights.tensors, extra_files=extra)
     try:
@@ -168,6 +171,22 @@ def convert(
         shutil.rmtree(target, ignore_errors=True)
         raise
     return dataclasses.replace(written, notes=weights.notes + written.notes)
+
+
+def _checked_tokenizer(weights: Weights, settings: Path) -> str:
+    """The name of the tokenizer's file; ModelError where no model could be loaded with it."""
+    tokenizer = weights.config.tokenizer
+    if tokenizer is None:
+        return TOKENIZER
+    try:
+        from_config(tokenizer, weights.folder, weights.config.vocab_size)
+    except ModelError as error:
+        if config_json.read(settings).get("tokenizer") is not None:
+            raise
+        raise ModelError(
+            f"{error}; move {TOKENIZER} away to convert the model without a tokenizer"
+        ) from None
+    return (tokenizer.file if tokenizer.kind == "hf" else None) or TOKENIZER
 
 
 def detect_family(data: Any, where: str) -> str:
@@ -229,8 +248,8 @@ def _weights(
         config = with_shift(config, source.modulation_shift)
     else:
         notes.insert(0, f"{source.config}: read as {family}{shift_note(config)}")
-    if config.tokenizer is None and (folder / "tokenizer.json").is_file():
-        config = dataclasses.replace(config, tokenizer=TokenizerConfig("hf", "tokenizer.json"))
+    if config.tokenizer is None and (folder / TOKENIZER).is_file():
+        config = dataclasses.replace(config, tokenizer=TokenizerConfig("hf", TOKENIZER))
     config = dataclasses.replace(config, name=config.name or name or folder.resolve().name)
     return Weights(
         config=config,
