@@ -34,6 +34,8 @@ Progress = Callable[[int, int], None]
 
 SPECTRA_BUDGET = 512 << 20  # bytes of transforms kept, or what a run leaves of max_memory
 
+KEPT_SHARE = 16  # of the memory left for transforms, what the allocator has beside them
+
 PROGRESS_ROWS = 256  # calls on fewer tokens are over before anybody wonders
 
 COMPAT = frozenset({"wrap_filter"})
@@ -164,7 +166,8 @@ class Network:
         if self.max_memory is not None:
             needed = planner.plan(self, length, batch, **what)
             needed.check(self.max_memory)
-            self.convolutions.cache.limit(self.max_memory - needed.needed)
+            left = self.max_memory - needed.needed
+            self.convolutions.cache.limit(left - left // KEPT_SHARE)
 
     # ---- the forward pass
 

@@ -100,7 +100,7 @@ def plan(
     rest += sum(size for _, size in rows) // ALLOCATOR_SHARE
     needed = Plan((*rows, ("allocator", rest)))
     kept = plan_phases.kept_spectra(model, call)
-    kept += 2 * kept // ALLOCATOR_SHARE
+    kept += 4 * kept // ALLOCATOR_SHARE
     if model.max_memory is not None:
         kept = min(kept, max(0, model.max_memory - needed.total))
     return Plan((*needed.rows, (KEPT, kept)))
