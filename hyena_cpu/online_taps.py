@@ -262,7 +262,7 @@ class OnlineTaps:
         rows = plan.tile_rows(self.bank.groups, length, steps) + 2 * LANES
         if plan.goes_back:
             # Of many groups a cell is half empty, and those that begin one soon are few.
-            rows += min(plan.cell + 2 * plan.cell // self.bank.groups, 2 * plan.cell)
+            rows += min(plan.cell + 4 * plan.cell // self.bank.groups, 2 * plan.cell)
             if length + steps > 2 * (self.reach + SURE_REWIND):  # some of them are twice there
                 rows += min(steps, plan.held_rows(self.reach + 1))
         else:
