@@ -166,8 +166,10 @@ struct Product {
 
 }  // namespace
 
-PackedLinear::PackedLinear(ConstRows weight, Numbers numbers)
-    : n_(weight.rows), k_(weight.cols), numbers_(numbers), data_(aligned_array<float>(panels() * words() * kPanel)) {
+PackedLinear::PackedLinear(ConstRows weight, Numbers numbers, Shelf* shelf)
+    : n_(weight.rows), k_(weight.cols), numbers_(numbers) {
+  const std::int64_t floats = panels() * words() * kPanel;
+  data_ = shelf == nullptr ? Shelf::block_of(floats) : shelf->take(floats);
   // Squares of 16 words: every row of the weight is read a cache line or two at a time, whatever its stride.
   constexpr std::int64_t kSquare = 16;
   const auto copy = numbers == Numbers::float32 ? &copy_words<FloatWords> : &copy_words<WidenedPairs>;

@@ -6,6 +6,7 @@
 #include "activation.hpp"
 #include "aligned.hpp"
 #include "rows.hpp"
+#include "shelf.hpp"
 #include "simd.hpp"
 
 namespace hyena {
@@ -21,7 +22,8 @@ enum class Numbers { float32, bfloat16 };
 /// last panel are zero, or those of the weight that it is a part of.
 class PackedLinear {
  public:
-  PackedLinear(ConstRows weight, Numbers numbers);  // [N, K]; throws std::bad_alloc
+  /// weight [N, K]; `shelf` to lie on, or null. Throws std::bad_alloc.
+  PackedLinear(ConstRows weight, Numbers numbers, Shelf* shelf);
   /// `outputs` outputs from the first one of a panel on, in the same memory.
   PackedLinear part(std::int64_t panel, std::int64_t outputs) const;
   std::int64_t out_features() const { return n_; }

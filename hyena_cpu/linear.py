@@ -15,21 +15,31 @@ Dtype = Literal["float32", "bfloat16"]
 
 
 class LayerTensors(dict[str, Floats]):
-    """Tensors of a layer by name, and the numbers that its dense layers multiply."""
+    """Tensors of a layer by name, the numbers that its dense layers multiply, and where they lie,
+    beside those of other layers.
+    """
 
-    def __init__(self, tensors: Mapping[str, Floats], dtype: Dtype) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Floats], dtype: Dtype, shelf: kernels.Shelf | None = None
+    ) -> None:
         super().__init__(tensors)
         self.dtype: Dtype = dtype
+        self.shelf = kernels.Shelf() if shelf is None else shelf
 
     def under(self, prefix: str) -> LayerTensors:
         """Those whose names begin with a prefix, without it."""
         found = {n.removeprefix(prefix): t for n, t in self.items() if n.startswith(prefix)}
-        return LayerTensors(found, self.dtype)
+        return LayerTensors(found, self.dtype, self.shelf)
 
 
 def dtype_of(tensors: Mapping[str, Floats]) -> Dtype:
     """What dense layers made of these tensors multiply: float32 unless they say more."""
     return tensors.dtype if isinstance(tensors, LayerTensors) else "float32"
+
+
+def shelf_of(tensors: Mapping[str, Floats]) -> kernels.Shelf | None:
+    """Where dense layers made of these tensors lie; None: each by itself."""
+    return tensors.shelf if isinstance(tensors, LayerTensors) else None
 
 
 class Linear:
@@ -38,8 +48,14 @@ class Linear:
     bfloat16: x and W are rounded to it as they are multiplied; sums, b and y stay float32.
     """
 
-    def __init__(self, weight: Floats, bias: Floats | None, dtype: Dtype = "float32") -> None:
-        self.packed = kernels.PackedLinear(weight, dtype)
+    def __init__(
+        self,
+        weight: Floats,
+        bias: Floats | None,
+        dtype: Dtype = "float32",
+        shelf: kernels.Shelf | None = None,
+    ) -> None:
+        self.packed = kernels.PackedLinear(weight, dtype, shelf)
         self.bias = bias
 
     @classmethod
@@ -48,7 +64,8 @@ class Linear:
     ) -> Linear:
         """From `<name>.weight` and, where present, `<name>.bias`, or these rows of them."""
         weight, bias = tensors[f"{name}.weight"][rows], tensors.get(f"{name}.bias")
-        return cls(weight, None if bias is None else bias[rows], dtype_of(tensors))
+        bias = None if bias is None else bias[rows]
+        return cls(weight, bias, dtype_of(tensors), shelf_of(tensors))
 
     def __call__(
         self, x: Floats, threads: int, activation: str = "none", out: Floats | None = None

@@ -97,7 +97,7 @@ class Network:
             self._classifier = Linear.from_tensors(tensors, "classifier")
         else:
             name = "embedding" if config.tie_embeddings else "head"
-            self._head = Linear(tensors[f"{name}.weight"], None)
+            self._head = Linear(tensors[f"{name}.weight"], None, shelf=layers.shelf)
         self._recorded: step.RecordedStep | None = None
         if self._head is not None:
             self._recorded = step.record(

@@ -210,3 +210,16 @@ def test_bfloat16_keeps_what_is_not_finite(kernels: ModuleType) -> None:
     )
     with pytest.raises(ValueError, match="dtype is 'float16' but needs to be float32 or bfloat16"):
         kernels.PackedLinear(np.ones((1, 2), np.float32), "float16")
+
+
+def test_weights_on_a_shelf_outlive_it(rng: np.random.Generator) -> None:
+    kernels, x = chosen.module, normal(rng, 3, 200)
+    shelf = kernels.Shelf()
+    weights = [normal(rng, N, 200) for N in (1, 37, 4000, 12_000, 4000, 500, 4000)]  # 2^23 bytes
+    packed = [kernels.PackedLinear(W, shelf=shelf) for W in weights]
+    del shelf
+    del packed[1], weights[1]
+    for W, one in zip(weights, packed, strict=True):
+        np.testing.assert_array_equal(
+            kernels.linear(x, one), kernels.linear(x, kernels.PackedLinear(W))
+        )

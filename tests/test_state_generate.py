@@ -159,6 +159,8 @@ def test_the_program_stops_and_goes_on(tmp_path: Path) -> None:
     assert text.returncode == 0
     plan = program("generate", "--dry-run", "-n", "0", "--json", "--state-in", path, "and")
     assert json.loads(plan.stdout)["length"] == whole["prompt_tokens"] + 24 + 1
+    refused = program("generate", PROMPT, "--dry-run", "--state-out", path)
+    assert_one_line(refused, 2, "--dry-run writes nothing, so --state-out cannot act")
 
 
 @with_bundled_model

@@ -18,13 +18,13 @@ Activation activation_named(const std::string& name) {
   reject("linear", "activation is '" + name + "' but needs to be none, gelu_tanh, gelu_erf or silu");
 }
 
-PackedLinear pack(const FloatArray& weight, const std::string& dtype) {
+PackedLinear pack(const FloatArray& weight, const std::string& dtype, Shelf* shelf) {
   const ConstRows w = rows("PackedLinear", "weight", weight, -1, -1);
   if (w.rows < 1 || w.cols < 1) reject("PackedLinear", "weight has shape " + shape_text(weight) + " and is empty");
   if (dtype != "float32" && dtype != "bfloat16")
     reject("PackedLinear", "dtype is '" + dtype + "' but needs to be float32 or bfloat16");
   const py::gil_scoped_release release;
-  return PackedLinear(w, dtype == "bfloat16" ? Numbers::bfloat16 : Numbers::float32);
+  return PackedLinear(w, dtype == "bfloat16" ? Numbers::bfloat16 : Numbers::float32, shelf);
 }
 
 FloatArray linear_call(const FloatArray& x, const PackedLinear& packed, const MaybeArray& bias,
@@ -99,11 +99,14 @@ void bind_map(py::module_& m, const char* name, std::int64_t shrink, const char*
 
 void bind_dense(py::module_& m) {
   using namespace hyena;
+  py::class_<Shelf>(m, "Shelf", py::module_local(),
+                    "Memory for the weights of one model, side by side. It lives as long as any of them.")
+      .def(py::init<>());
   py::class_<PackedLinear>(m, "PackedLinear", py::module_local(),
                            "A weight float32 [N, K] packed once for `linear` (y = x W^T).")
-      .def(py::init(&pack), py::arg("weight").noconvert(), py::arg("dtype") = "float32",
+      .def(py::init(&pack), py::arg("weight").noconvert(), py::arg("dtype") = "float32", py::arg("shelf") = py::none(),
            "Packs weight float32 [N, K], rounded to the nearest if dtype is bfloat16: inputs are rounded too\n"
-           "then, sums stay float32. Raises ValueError for other shapes or types.")
+           "then, sums stay float32. On a shelf it lies beside others. Raises ValueError for other shapes or types.")
       .def_property_readonly("out_features", &PackedLinear::out_features, "N")
       .def_property_readonly("in_features", &PackedLinear::in_features, "K")
       .def_property_readonly("nbytes", &PackedLinear::nbytes, "Bytes of the packed copy.");

@@ -31,7 +31,7 @@ from .common import (
 )
 from .logs import notice
 from .output import Output, to_json
-from .plans import add_dry_run_option, plan_rows, plan_table
+from .plans import add_dry_run_option, check_dry_run, plan_rows, plan_table
 
 if TYPE_CHECKING:
     from ..generate import TextStream
@@ -95,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
         args.prompt = ""
     exactly_one(args, "text", "prompt", "file")
     _check_state_options(args)
+    check_dry_run(args)
     form = output_format(args, "text")
     if args.stream and (form != "text" or args.output is not None):
         raise UsageError("--stream acts on text printed to standard output only")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..plan_phases import Rows
     from ..planner import Plan
 
-WRITTEN = ("resume", "plot")  # options that act on what a run writes
+WRITTEN = ("resume", "plot", "state_out")  # options that act on what a run writes
 
 
 def add_dry_run_option(group: Any) -> None:
@@ -24,7 +24,8 @@ def check_dry_run(args: argparse.Namespace) -> None:
     """UsageError for an option beside --dry-run that acts on files alone."""
     for name in WRITTEN:
         if args.dry_run and getattr(args, name, None):
-            raise UsageError(f"--dry-run writes nothing, so --{name} cannot act")
+            option = name.replace("_", "-")
+            raise UsageError(f"--dry-run writes nothing, so --{option} cannot act")
 
 
 def plan_rows(plan: Plan) -> Rows:
