@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toy
-from conftest import PACKAGE_HOME
+from conftest import PACKAGE_HOME, give_back_freed
 from test_cli import assert_one_line, environment, program
 
 from hyena_cpu import LimitError, ModelError, config_json
@@ -114,6 +114,7 @@ def test_memory_measured_is_that_of_the_run() -> None:
     if machine.resident() is None or not machine.forget_peak():
         pytest.skip("this system does not tell what is resident")
     model = kinds.build("hyena", 256, 20_000, threads=1)
+    give_back_freed()
     row = model_rows.measure(model, Case("pp", 20_000), 1, 0, machine.resident())
     assert row.measured_bytes is not None
     assert 4 * 256 * 20_000 <= row.measured_bytes <= 1.25 * row.planned_bytes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import give_back_freed
 from toy import CAUSAL, LENGTH, model, tokens
 
 from hyena_cpu import kernels
@@ -83,7 +83,7 @@ def test_a_state_does_not_hold_what_its_pass_has_left() -> None:
     memory, size = kernels.Memory(), 64 << 20
     m = model(CAUSAL["order3"])
     weights = m.blocks[0].mixer.in_proj
-    gc.collect()  # models of earlier tests
+    give_back_freed()  # models of earlier tests
     before = resident()
     x = np.ones((size // 4 // 80, 20), np.float32)
     offsets = np.array([0, len(x)])
