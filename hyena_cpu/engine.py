@@ -33,8 +33,6 @@ class Engine(WholeSequences):
     belong to the caller.
     """
 
-    _fitting = (0, 0)  # length and number of states for which steps have been checked
-
     def token_logprobs_branching(
         self, trunk: ArrayLike, branches: Sequence[ArrayLike], prefix: int
     ) -> list[NDArray[np.float64]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,32 +14,34 @@ Floats = NDArray[np.float32]
 Dtype = Literal["float32", "bfloat16"]
 
 
-class LayerTensors(dict[str, Floats]):
-    """Tensors of a layer by name, the numbers that its dense layers multiply, and where they lie,
-    beside those of other layers.
+class Packing(NamedTuple):
+    """How dense layers are packed: the numbers that they multiply, and where they lie.
+
+    shelf: beside others on it; None: each by itself.
     """
 
-    def __init__(
-        self, tensors: Mapping[str, Floats], dtype: Dtype, shelf: kernels.Shelf | None = None
-    ) -> None:
+    dtype: Dtype = "float32"
+    shelf: kernels.Shelf | None = None
+
+
+class LayerTensors(dict[str, Floats]):
+    """Tensors of a layer by name, and how its dense layers are packed."""
+
+    def __init__(self, tensors: Mapping[str, Floats], packing: Packing) -> None:
         super().__init__(tensors)
-        self.dtype: Dtype = dtype
-        self.shelf = kernels.Shelf() if shelf is None else shelf
+        self.packing = packing
 
     def under(self, prefix: str) -> LayerTensors:
         """Those whose names begin with a prefix, without it."""
         found = {n.removeprefix(prefix): t for n, t in self.items() if n.startswith(prefix)}
-        return LayerTensors(found, self.dtype, self.shelf)
+        return LayerTensors(found, self.packing)
 
 
-def dtype_of(tensors: Mapping[str, Floats]) -> Dtype:
-    """What dense layers made of these tensors multiply: float32 unless they say more."""
-    return tensors.dtype if isinstance(tensors, LayerTensors) else "float32"
-
-
-def shelf_of(tensors: Mapping[str, Floats]) -> kernels.Shelf | None:
-    """Where dense layers made of these tensors lie; None: each by itself."""
-    return tensors.shelf if isinstance(tensors, LayerTensors) else None
+def packing_of(tensors: Mapping[str, Floats]) -> Packing:
+    """How dense layers made of these tensors are packed: in float32 by themselves unless they say
+    more.
+    """
+    return tensors.packing if isinstance(tensors, LayerTensors) else Packing()
 
 
 class Linear:
@@ -48,14 +50,8 @@ class Linear:
     bfloat16: x and W are rounded to it as they are multiplied; sums, b and y stay float32.
     """
 
-    def __init__(
-        self,
-        weight: Floats,
-        bias: Floats | None,
-        dtype: Dtype = "float32",
-        shelf: kernels.Shelf | None = None,
-    ) -> None:
-        self.packed = kernels.PackedLinear(weight, dtype, shelf)
+    def __init__(self, weight: Floats, bias: Floats | None, packing: Packing | None = None) -> None:
+        self.packed = kernels.PackedLinear(weight, *(packing or Packing()))
         self.bias = bias
 
     @classmethod
@@ -64,8 +60,7 @@ class Linear:
     ) -> Linear:
         """From `<name>.weight` and, where present, `<name>.bias`, or these rows of them."""
         weight, bias = tensors[f"{name}.weight"][rows], tensors.get(f"{name}.bias")
-        bias = None if bias is None else bias[rows]
-        return cls(weight, bias, dtype_of(tensors), shelf_of(tensors))
+        return cls(weight, None if bias is None else bias[rows], packing_of(tensors))
 
     def __call__(
         self, x: Floats, threads: int, activation: str = "none", out: Floats | None = None

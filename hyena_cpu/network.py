@@ -21,7 +21,7 @@ from .config import ModelConfig
 from .context import context
 from .errors import InputError, LimitError, ModelError
 from .ids import token_ids
-from .linear import Dtype, LayerTensors, Linear
+from .linear import Dtype, LayerTensors, Linear, Packing
 from .norm import Norm
 from .online_taps import Convolutions
 from .state import State
@@ -33,8 +33,6 @@ Ids = NDArray[np.int32]
 Progress = Callable[[int, int], None]
 
 SPECTRA_BUDGET = 512 << 20  # bytes of transforms kept, or what a run leaves of max_memory
-
-KEPT_SHARE = 16  # of the memory left for transforms, what the allocator has beside them
 
 PROGRESS_ROWS = 256  # calls on fewer tokens are over before anybody wonders
 
@@ -79,7 +77,7 @@ class Network:
             raise InputError(f"decode {decode!r} is not known; known: auto, exact, direct")
         self.decode: Decode = decode
         self.convolutions = Convolutions(SPECTRA_BUDGET, config.max_length, decode)
-        layers = LayerTensors(tensors, dtype)
+        layers = LayerTensors(tensors, Packing(dtype, kernels.Shelf()))
         self._embedding = tensors["embedding.weight"]
         self._positions = tensors.get("positions.weight")
         self.blocks = [
@@ -97,8 +95,11 @@ class Network:
             self._classifier = Linear.from_tensors(tensors, "classifier")
         else:
             name = "embedding" if config.tie_embeddings else "head"
-            self._head = Linear(tensors[f"{name}.weight"], None, shelf=layers.shelf)
+            self._head = Linear(
+                tensors[f"{name}.weight"], None, Packing(shelf=layers.packing.shelf)
+            )
         self._recorded: step.RecordedStep | None = None
+        self._fitting = (0, 0)  # length and number of states for which steps have been checked
         if self._head is not None:
             self._recorded = step.record(
                 self._embedding, self._positions, self.blocks, self._norm, self._head
@@ -167,7 +168,8 @@ class Network:
             needed = planner.plan(self, length, batch, **what)
             needed.check(self.max_memory)
             left = self.max_memory - needed.needed
-            self.convolutions.cache.limit(left - left // KEPT_SHARE)
+            self.convolutions.cache.limit(left - left // planner.KEPT_SHARE)
+            self._fitting = (0, 0)  # this call may keep what those steps were to have
 
     # ---- the forward pass
 

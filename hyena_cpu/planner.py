@@ -18,6 +18,7 @@ BATCH_ROWS = 16384  # tokens of short sequences that are worked on together
 ALLOCATOR_BYTES, ALLOCATOR_SHARE = 8 << 20, 64
 EARLIER_BYTES = 3 << 20  # of it, what an earlier call on the same sequences has left
 KEPT = "filter transforms kept"
+KEPT_SHARE = 16  # of them, what the allocator has beside them
 
 if TYPE_CHECKING:
     from .network import Network
@@ -100,7 +101,7 @@ def plan(
     rest += sum(size for _, size in rows) // ALLOCATOR_SHARE
     needed = Plan((*rows, ("allocator", rest)))
     kept = plan_phases.kept_spectra(model, call)
-    kept += 4 * kept // ALLOCATOR_SHARE
+    kept += kept // KEPT_SHARE
     if model.max_memory is not None:
         kept = min(kept, max(0, model.max_memory - needed.total))
     return Plan((*needed.rows, (KEPT, kept)))

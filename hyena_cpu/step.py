@@ -82,7 +82,6 @@ class RecordedStep:
 
     def __init__(self, tape: kernels.StepTape, blocks: list[Block]) -> None:
         self._tape, self._blocks = tape, blocks
-        self._caches = any(isinstance(block.mixer, Attention) for block in blocks)
 
     def run(self, states: Sequence[State], tokens: list[int], threads: int) -> Floats:
         """Logits [B, V] after tokens that each state's layers take in."""
@@ -92,11 +91,10 @@ class RecordedStep:
                 state.seat = Seat(self._blocks, state.layers)
             positions.append(state.position)
             seats.append(state.seat.ready(self._tape, threads))
-            caches.append(state.seat.caches() if self._caches else [])
+            caches.append(state.seat.caches())
         logits = self._tape.run(tokens, positions, seats, caches, threads=threads)
-        if self._caches:
-            for state in states:
-                state.seat.took_in()
+        for state in states:
+            state.seat.took_in()
         return logits
 
 

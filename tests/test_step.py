@@ -283,6 +283,18 @@ def test_memory_is_checked_for_some_steps_at_once() -> None:
         m.step(state, 1)
 
 
+def test_what_other_calls_keep_does_not_stay_beside_a_step() -> None:
+    free = of("order2")
+    m = of("order2", max_memory=2 * plan(free, 300, new=1, logits_rows=1).needed)
+    state = m.prefill(tokens(200))
+    m.step(state, 1)
+    room = m.convolutions.cache.room
+    m.token_logprobs(tokens(5))
+    assert m.convolutions.cache.room > room
+    m.step(state, 1)
+    assert m.convolutions.cache.room <= room
+
+
 def test_a_tail_refuses_what_does_not_fit_it() -> None:
     tail = kernels.ConvTail(2, 12, 4, 10)
     tail.take_in(np.ones((7, 4), np.float32))

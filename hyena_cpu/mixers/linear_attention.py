@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from ..config_recurrent import BasedConfig, RetNetConfig
-from ..linear import Linear, dtype_of, shelf_of
+from ..linear import Linear, packing_of
 from ..spectra import LANES
 from .recurrent import Rows
 
@@ -119,8 +119,7 @@ class RetNet:
 def _beside(tensors: Tensors, scale: float = 1.0) -> Linear:
     """One projection to q, k, v in the place of three; k times a number."""
     q, k, v = (tensors[f"{name}_proj.weight"] for name in "qkv")
-    weight = np.concatenate([q, k * np.float32(scale), v])
-    return Linear(weight, None, dtype_of(tensors), shelf_of(tensors))
+    return Linear(np.concatenate([q, k * np.float32(scale), v]), None, packing_of(tensors))
 
 
 def _state_shape(heads: int, features: int, columns: int) -> tuple[int, int, int]:
