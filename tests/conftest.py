@@ -5,8 +5,6 @@ Use `from conftest import over_threads, rel_l2` for the helpers; fixtures need n
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 from pathlib import Path
 from types import ModuleType
@@ -24,17 +22,6 @@ GOLDEN = Path(__file__).parent / "golden"
 PACKAGE_HOME = Path(hyena_cpu.__file__).parents[1]
 
 over_threads = pytest.mark.parametrize("threads", [1, 2, 3])
-
-
-def give_back_freed() -> None:
-    """What this process has freed goes back to the system, now and from now on, so that what it
-    takes shows in memory figures (glibc).
-    """
-    _kernels.bound_freed_memory()
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 @pytest.fixture(params=_kernels.available())

@@ -36,8 +36,9 @@ MOST_OVER, SLACK = 1.10, 16 << 20  # measured <= plan <= MOST_OVER * measured + 
 
 # Read from /proc: the maximum of getrusage begins with that of the process that started this one.
 CHILD = """
-import ctypes, gc, json, sys
+import json, sys
 import numpy as np, hyena_cpu
+from freed import give_back_freed
 from hyena_cpu import kernels, planner, pooling
 
 kernels.bound_freed_memory()  # as a limit of memory or the command line does
@@ -67,10 +68,7 @@ if call == "run":  # a whole one, planned before it begins
     with DryRun(model) as dry:
         dry.score(texts)
     plans = [dry.largest]
-trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # what loading has freed would be used again
-gc.collect()
-if trim is not None:
-    trim(0)
+give_back_freed()  # what loading has freed would be used again
 before = resident("VmRSS")
 forget_peak()
 if call == "logits":
@@ -263,7 +261,7 @@ def measure(point: Point, models: Models) -> Measured:
     """Runs the point in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", CHILD, json.dumps(asdict(point)), str(models.path(point))],
-        env=os.environ | {"PYTHONPATH": str(PACKAGE_HOME)},
+        env=os.environ | {"PYTHONPATH": f"{PACKAGE_HOME}{os.pathsep}{Path(__file__).parent}"},
         capture_output=True,
         text=True,
         check=False,

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import toy
-from conftest import PACKAGE_HOME, give_back_freed
+from conftest import PACKAGE_HOME
+from freed import give_back_freed
 from test_cli import assert_one_line, environment, program
 
 from hyena_cpu import LimitError, ModelError, config_json

@@ -7,22 +7,28 @@ import pytest
 from test_contracts import close
 from toy import LENGTH, VOCAB, causal, tokens, weights
 
+from hyena_cpu.config import ModelConfig
 from hyena_cpu.model import Model
+from hyena_cpu.weights import Weights
 
 T = 4096
 MODELS = causal(T)
 each = pytest.mark.parametrize("name", MODELS)
 
 
-def long_model(name: str, threads: int, seed: int = 0) -> Model:
+def long_weights(config: ModelConfig, length: int, seed: int = 0) -> Weights:
     """A transform's rounding is relative to its largest outputs and is felt by its smallest, the
     first ones: with more taps they differ more, unless taps are smaller.
     """
-    made = weights(MODELS[name], seed)
+    made = weights(config, seed)
     for key, tensor in made.tensors.items():
         if key.endswith("filter.linear.3.weight"):  # the last layer of implicit filters
-            tensor *= np.float32(LENGTH / T)
-    return Model(made, None, threads=threads)
+            tensor *= np.float32(LENGTH / length)
+    return made
+
+
+def long_model(name: str, threads: int, seed: int = 0) -> Model:
+    return Model(long_weights(MODELS[name], T, seed), None, threads=threads)
 
 
 @each

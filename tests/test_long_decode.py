@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from conftest import rel_l2
 from test_contracts import close
+from test_long_contracts import long_weights
 from test_online import G, online_taps
 from test_online_conv import PROMISED, causal, decaying, normal
-from toy import LENGTH, tokens, weights
 from toy import causal as causal_models
+from toy import tokens
 
 import hyena_cpu
 from hyena_cpu.model import Model
@@ -36,12 +37,8 @@ def test_the_convolution_keeps_its_promise(rng: np.random.Generator, prompt: int
 @pytest.mark.parametrize("name", ["order2", "finite_hybrid"])
 @pytest.mark.parametrize(("prompt", "room"), [(0, None), (LONG - 9000, 9000)])
 def test_steps_have_the_logits_of_the_whole(name: str, prompt: int, room: int | None) -> None:
-    config = causal_models(LONG)[name]
-    made = weights(replace(config, max_length=LONG))
-    for key, tensor in made.tensors.items():
-        if key.endswith("filter.linear.3.weight"):  # as in test_long_contracts
-            tensor *= np.float32(LENGTH / LONG)
-    m, ids = Model(made, None, threads=2), tokens(LONG)
+    config = replace(causal_models(LONG)[name], max_length=LONG)
+    m, ids = Model(long_weights(config, LONG), None, threads=2), tokens(LONG)
     whole = m.logits(ids)
     state = m.prefill(ids[:prompt], max_new_tokens=room) if prompt else m.new_state()
     rows = {t: m.step(state, int(ids[t])) for t in range(prompt, LONG)}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import give_back_freed
+from freed import give_back_freed
 from toy import CAUSAL, LENGTH, model, tokens
 
 from hyena_cpu import kernels
