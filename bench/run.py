@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="bench/run.py", description=__doc__.splitlines()[0])
     p.add_argument("--name", default="local", help="of the results file (default: local)")
     p.add_argument("--quick", action="store_true", help="shorter lengths, three repetitions")
-    p.add_argument("--long", action="store_true", help="160,000 and 262,144 tokens too")
+    p.add_argument("--long", action="store_true", help="160,000 tokens and more too, in hours")
     names = [stage.name for stage in stages.STAGES]
     p.add_argument("--only", nargs="+", choices=names, metavar="STAGE", help=", ".join(names))
     p.add_argument("--show", metavar="NAME", help="measure nothing: read bench/results/NAME.json")

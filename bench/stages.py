@@ -13,6 +13,7 @@ from shapes import SIZES
 
 THREADS = 2
 CONTEXTS = (65_536, 131_072, 262_144)
+MILLION = 1_000_000
 DECIDING = (256, 512, 1024, 2048)  # lengths among which attention is overtaken
 
 # glibc's allocator with huge pages and without giving memory back: what is freed is used again.
@@ -41,6 +42,7 @@ def library(peer: str) -> Side:
 
 
 OURS, HYENA = side("hyena-cpu"), side("PyTorch Hyena")
+MEDIUM = side("hyena-cpu", "medium")  # the shape of HyenaDNA-large too
 DROPPED = side("hyena-cpu", label="hyena-cpu, history dropped", history="drop")
 ATTENTION = [side("PyTorch attention"), side("llama.cpp")]
 TUNED = side("PyTorch Hyena", label="PyTorch Hyena, tuned allocator", environment=ALLOCATOR)
@@ -65,6 +67,15 @@ STAGES = (
         "prefill", "prefill", (OURS, HYENA, *ATTENTION), (*DECIDING, 8192, 32768), (*DECIDING, 8192)
     ),
     Stage("prefill-long", "prefill", (OURS, HYENA, TUNED), (160_000,), (), long=True),
+    Stage(
+        "prefill-medium",
+        "prefill",
+        (MEDIUM, side("PyTorch Hyena", "medium")),
+        (160_000, 450_000),
+        (),
+        long=True,
+    ),
+    Stage("prefill-million", "prefill", (MEDIUM,), (MILLION,), (), long=True),
     Stage("allocator", "prefill", (OURS, HYENA, TUNED), (32768,), (8192,)),
     Stage(
         "avx2",
@@ -94,9 +105,10 @@ STAGES = (
         "memory-tiny",
         "memory",
         (side("hyena-cpu", "tiny"), side("PyTorch Hyena", "tiny")),
-        (1_000_000,),
+        (MILLION,),
         (65_536,),
     ),
+    Stage("memory-million", "memory", (MEDIUM,), (MILLION,), (), long=True),
 )
 
 

@@ -14,6 +14,7 @@ COLUMNS = (
     131_072,
     160_000,
     262_144,
+    450_000,
     1_000_000,
 )  # those with figures are shown
 
@@ -21,6 +22,8 @@ TITLES = {
     "kernel": "gated long convolution, 1 thread",
     "prefill": "prefill, HyenaDNA-small",
     "prefill-long": "prefill, HyenaDNA-small",
+    "prefill-medium": "prefill, HyenaDNA-medium",
+    "prefill-million": "prefill, HyenaDNA-medium",
     "allocator": "prefill, HyenaDNA-small",
     "avx2": "prefill, both held to AVX2",
     "bfloat16": "prefill, HyenaDNA-small",
@@ -32,6 +35,7 @@ TITLES = {
     "memory": "memory, HyenaDNA-small",
     "memory-long": "memory, HyenaDNA-small",
     "memory-tiny": "memory, HyenaDNA-tiny",
+    "memory-million": "memory, HyenaDNA-medium",
 }
 
 

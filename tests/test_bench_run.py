@@ -94,7 +94,7 @@ def test_a_run_writes_figures_and_shows_them_again(
     small = (
         stages.Stage("prefill", "prefill", (OURS, OURS), (), (64, 1024)),
         stages.Stage("memory", "memory", (OURS,), (), (1024,)),
-        stages.Stage("bfloat16", "prefill", stages.STAGES[5].sides, (), ()),
+        stages.Stage("bfloat16", "prefill", (OURS,), (), ()),
     )
     monkeypatch.setattr(stages, "STAGES", small)
     where = ["--results", str(tmp_path)]
@@ -127,7 +127,8 @@ def test_stages_by_effort() -> None:
 
     everything = [stage.name for stage in stages.STAGES]
     assert names(stages.Effort(long=True)) == everything
-    longer = {"prefill-long", "decode-long", "state-long"}
+    longer = [stage.name for stage in stages.STAGES if stage.long]
+    assert {"prefill-long", "prefill-medium", "prefill-million", "decode-long"} < set(longer)
     assert names(stages.Effort()) == [n for n in everything if n not in longer]
     assert names(stages.Effort(), ["prefill-long"]) == ["prefill-long"]
     quick = stages.chosen(stages.Effort(quick=True), None)
