@@ -122,11 +122,23 @@ class ConvTail:
 
 
 class ConvState:
-    """State of a mixer made of convolutions: a tail where it has a short one, and the long ones."""
+    """State of a mixer made of convolutions: a tail where it has a short one, and the long ones.
 
-    def __init__(self, convs: list[OnlineConv], tail: ConvTail | None = None) -> None:
+    alike: all long ones are given the same rows, which they hold together.
+    """
+
+    def __init__(
+        self, convs: list[OnlineConv], tail: ConvTail | None = None, *, alike: bool = False
+    ) -> None:
         self.convs = convs
         self.tail = tail
+        self._alike = alike
+
+    def share(self) -> None:
+        """Lets go of what several of its convolutions hold alike."""
+        if self._alike:
+            for conv in self.convs[1:]:
+                conv.share_history(self.convs[0])
 
     @property
     def _all(self) -> list[OnlineConv | ConvTail]:
@@ -145,7 +157,9 @@ class ConvState:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return sum(one.nbytes for one in self._all)
+        chunks = {id(chunk): chunk.nbytes for conv in self.convs for chunk in conv.chunks}
+        tail = 0 if self.tail is None else self.tail.nbytes
+        return tail + sum(chunks.values()) + sum(conv.steps_nbytes for conv in self.convs)
 
     def reserve(self, n: int) -> None:
         """Takes the memory for n further tokens now."""
@@ -166,11 +180,12 @@ class ConvState:
         """Back to a position from `oldest` on."""
         for one in self._all:
             one.rewind(position)
+        self.share()
 
     def fork(self) -> ConvState:
         """An independent copy."""
         tail = None if self.tail is None else self.tail.fork()
-        return ConvState([conv.fork() for conv in self.convs], tail)
+        return ConvState([conv.fork() for conv in self.convs], tail, alike=self._alike)
 
     def parts(self) -> dict[str, Any]:
         """Everything that goes into a file."""
@@ -188,3 +203,4 @@ class ConvState:
             conv.restore(saved, threads)
         if {one.position for one in self._all} != {self.position}:
             raise parts.refuse("has parts at different positions")
+        self.share()

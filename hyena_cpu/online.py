@@ -55,8 +55,21 @@ class OnlineConv:
     @property
     def nbytes(self) -> int:
         """Bytes held, those shared with forks included."""
-        own = 0 if self._state is None else self._state.nbytes
-        return own + self._history.nbytes
+        return self.steps_nbytes + self._history.nbytes
+
+    @property
+    def steps_nbytes(self) -> int:
+        """Bytes held, those of the history apart."""
+        return 0 if self._state is None else self._state.nbytes
+
+    @property
+    def chunks(self) -> list[Floats]:
+        """The history, as arrays that copies may share."""
+        return self._history.chunks
+
+    def share_history(self, other: OnlineConv) -> None:
+        """Holds it together with `other`, which has been given the same rows."""
+        self._history.share(other._history)
 
     def extend(
         self,

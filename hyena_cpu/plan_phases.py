@@ -91,7 +91,7 @@ def layers(model: Network, call: Call) -> Iterator[Rows]:
             own = own if call.peek else _prompt(mixer, call) * call.states
             state = ("state", done + todo + own)
             yield (*buffers, *_convolving(model, mixer, call), state)
-        done += _state_after(mixer, call)
+        done += _state_between(mixer, call)
 
 
 def _convolving(model: Network, mixer: Mixer, call: Call) -> Rows:
@@ -166,6 +166,13 @@ def _prompt(mixer: Mixer, call: Call, length: int | None = None) -> int:
 
 def _state_before(mixer: Mixer, call: Call) -> int:
     return _prompt(mixer, call, call.before) * call.states if call.before else 0
+
+
+def _state_between(mixer: Mixer, call: Call) -> int:
+    """Bytes of the layer's states while later layers work: room is made when all are done."""
+    if call.steps or call.peek or call.ahead is not None:
+        return _state_after(mixer, call)
+    return _prompt(mixer, call) * call.states
 
 
 def _state_after(mixer: Mixer, call: Call) -> int:

@@ -92,10 +92,13 @@ def write(path: str | Path, tree: dict[str, Any], *, fingerprint: str, isa: str)
 
 
 def _without_arrays(value: Any, arrays: list[Array]) -> Any:
-    """The tree with {"array": number} in the place of every array, which is added to `arrays`."""
+    """The tree with {"array": number} in the place of every array, which is added to `arrays`, once
+    even if it stands in several places.
+    """
     if isinstance(value, np.ndarray):
-        arrays.append(value)
-        return {"array": len(arrays) - 1}
+        number = next((i for i, one in enumerate(arrays) if one is value), len(arrays))
+        arrays += [value] if number == len(arrays) else []
+        return {"array": number}
     if isinstance(value, dict):
         return {name: _without_arrays(item, arrays) for name, item in value.items()}
     if isinstance(value, list):

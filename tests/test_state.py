@@ -227,6 +227,24 @@ def test_what_a_state_and_its_file_take_is_declared(name: str, tmp_path: Path) -
         assert (tmp_path / "s").stat().st_size <= state.nbytes + (8 << 10)
 
 
+def test_copies_of_a_channel_hold_what_they_were_given_once(tmp_path: Path) -> None:
+    m = model(CAUSAL["long_conv"])
+    state = m.prefill(tokens(90))
+    for token in tokens(20, seed=1):
+        m.step(state, token)
+    m.extend(state, tokens(100, seed=2))
+    state.rewind(195)
+    state.save(tmp_path / "s")
+    for one in (state, state.fork(), m.load_state(tmp_path / "s")):
+        for layer in one.layers:
+            first, *others = layer.convs
+            assert sum(chunk.shape[1] for chunk in first.chunks) == 195
+            assert all(
+                a is b for conv in others for a, b in zip(first.chunks, conv.chunks, strict=True)
+            )
+            assert layer.nbytes == sum(chunk.nbytes for chunk in first.chunks)
+
+
 def test_a_state_is_a_context() -> None:
     m = model(CAUSAL["finite_hybrid"])
     with m.prefill(tokens(50)) as state:

@@ -51,7 +51,7 @@ class LongConv:
 
     def new_state(self) -> ConvState:
         """Every copy's convolution."""
-        return ConvState([OnlineConv(taps) for taps in self.taps])
+        return ConvState([OnlineConv(taps) for taps in self.taps], alike=True)
 
     def extend(
         self, states: Sequence[ConvState] | None, x: Floats, norm: Norm, ctx: Context
@@ -77,6 +77,8 @@ class LongConv:
                 out = mixed[first:last, c * self.d_model : (c + 1) * self.d_model]
                 kernels.tiles_to_rows(y, self.d_model, out=out, threads=ctx.threads)
                 del y
+            if states is not None:
+                states[b].share()
         return mixed
 
     def buffers(
@@ -98,11 +100,9 @@ class LongConv:
         """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
         most, its history dropped.
         """
-        return sum(taps.state_bytes(length, ahead) for taps in self.taps)
-
-    def prompt_bytes(self, length: int) -> int:
-        """Bytes of one state that has taken in `length` tokens at once, which the copies share."""
-        return self.taps[0].history_bytes(length)
+        each = [taps.state_bytes(length, ahead) for taps in self.taps]
+        shared = 0 if ahead is not None else (len(each) - 1) * self.taps[0].history_bytes(length)
+        return sum(each) - shared
 
 
 class H3Conv:
