@@ -97,6 +97,11 @@ class LlamaAttention:
         self._decode([token], logits=True)
         return np.ctypeslib.as_array(lc.llama_get_logits_ith(self.context, -1), (VOCAB,)).copy()
 
+    def back(self, length: int) -> None:
+        """To where it had `length` tokens."""
+        lc.llama_memory_seq_rm(lc.llama_get_memory(self.context), 0, length, -1)
+        self.position = length
+
     @property
     def cache_bytes(self) -> int:
         """Of the sequence as llama.cpp would store it."""

@@ -13,7 +13,8 @@
 
 The first request for a length makes what is kept, and two calls that are not told of: some things
 are kept from their second use on. Calls that are short are repeated for a tenth of a second and
-their median told (decode: DECODE steps are a call, after as many that do not count). Where
+their median told. Of decode DECODE tokens are a call, and each answer follows a tenth of a second
+of tokens not told: it takes as long until a processor that has waited is fast again. Where
 something is not there, or fails for want of memory, the answer is {"absent": why}.
 """
 
@@ -37,7 +38,7 @@ from hyena_cpu.errors import HyenaError
 DECODE = 64  # steps of a call
 LONG_PROMPT = 65_536  # tokens that attention takes in within minutes
 MOST_MEMORY = 1 << 40  # bytes: no limit, but under one freed memory is not kept
-CALLS = 16  # calls that a sequence has room for: those untold, and two a turn
+ROOM = 16 * DECODE  # tokens after the prompt, from where a sequence goes back to it
 UNTOLD = 2  # calls before the first that counts
 SPELL_S = 0.1
 
@@ -67,12 +68,18 @@ def random_ids(length: int) -> Any:
     return np.random.default_rng(1).integers(7, 11, length).astype(np.int32)
 
 
-def stepper(step: Callable[[int], object]) -> Call:
-    """DECODE steps of the same token."""
+def stepper(step: Callable[[int], object], back: Callable[[], object]) -> Call:
+    """DECODE steps of the same token; `back` takes the sequence back to its prompt."""
+    taken = 0
 
     def run() -> None:
+        nonlocal taken
+        if taken == ROOM:
+            back()
+            taken = 0
         for _ in range(DECODE):
             step(8)
+        taken += DECODE
 
     return run
 
@@ -86,7 +93,7 @@ def ours(options: Options, what: str, length: int) -> Call:
 
     from hyena_cpu.model import Model
 
-    room = DECODE * CALLS if what in ("decode", "state") else 0
+    room = ROOM if what in ("decode", "state") else 0
     weights = hyenadna(options["size"], length + room)
     model = Model(
         weights,
@@ -100,10 +107,16 @@ def ours(options: Options, what: str, length: int) -> Call:
         return lambda: model.embed([ids], pool="last")
     if what == "prefill":
         return lambda: model.hidden(ids)
-    state = model.prefill(ids, max_new_tokens=room, history=options.get("history", "keep"))
+    prompt = model.prefill(ids, max_new_tokens=room, history=options.get("history", "keep"))
     if what == "state":
-        return lambda: state.nbytes
-    return stepper(lambda token: model.step(state, token))
+        return lambda: prompt.nbytes
+    state = prompt.fork()
+
+    def back() -> None:
+        nonlocal state
+        state = prompt.fork()
+
+    return stepper(lambda token: model.step(state, token), back)
 
 
 def torch_hyena(options: Options, what: str, length: int) -> Call:
@@ -128,12 +141,13 @@ def torch_attention(options: Options, what: str, length: int) -> Call:
     wanted("torch").set_num_threads(options["threads"])
     from torch_attention import TorchAttention
 
-    room = DECODE * CALLS
-    model, ids = TorchAttention(*SIZES[options["size"]], length + room), random_ids(length)
+    model, ids = TorchAttention(*SIZES[options["size"]], length + ROOM), random_ids(length)
     if what in ("prefill", "memory"):
         return lambda: model.hidden(ids)
-    model.fill(length, room)
-    return stepper(model.step) if what == "decode" else lambda: model.cache_bytes
+    model.fill(length, ROOM)
+    if what == "state":
+        return lambda: model.cache_bytes
+    return stepper(model.step, lambda: model.back(length))
 
 
 def llama(options: Options, what: str, length: int) -> Call:
@@ -147,13 +161,15 @@ def llama(options: Options, what: str, length: int) -> Call:
     kept = what in ("decode", "state")
     if kept and length > LONG_PROMPT:
         raise AbsentError(f"its prompt of {length} tokens takes many minutes")
-    room = DECODE * CALLS if kept else 0
+    room = ROOM if kept else 0
     model = LlamaAttention(*SIZES[options["size"]], length + room, options["threads"])
     ids = random_ids(length)
     if not kept:
         return lambda: model.begin(ids, room)
     model.begin(ids, room)
-    return stepper(model.step) if what == "decode" else lambda: model.cache_bytes
+    if what == "state":
+        return lambda: model.cache_bytes
+    return stepper(model.step, lambda: model.back(length))
 
 
 def conv(options: Options, what: str, length: int) -> Call:  # noqa: ARG001
@@ -212,9 +228,9 @@ class Answers:
         decoding = what == "decode"
         # Without a decoder a token is the whole prefix again.
         steps = DECODE if decoding and self._options["side"] != "PyTorch Hyena" else 1
-        if steps > 1:  # tokens follow others, whose side has the caches and processors to itself
-            self._call()
-        seconds, faults = spell(self._call, 0.0 if decoding else SPELL_S)
+        if steps > 1:
+            spell(self._call, SPELL_S)
+        seconds, faults = spell(self._call, SPELL_S)
         return {"seconds": seconds / steps, "faults": faults}
 
 

@@ -67,6 +67,10 @@ class TorchAttention:
         ]
         self.position = length
 
+    def back(self, length: int) -> None:
+        """To where it had `length` tokens."""
+        self.position = length
+
     @property
     def cache_bytes(self) -> int:
         """Of what has been filled so far."""
