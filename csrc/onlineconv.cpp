@@ -73,7 +73,7 @@ void OnlineState::step(const GatedConv& job, std::int64_t row, std::int64_t g, s
   if (s == 0 || at == 0) {
     begin_block(g, s);
     gather(g, s);
-  } else if (at == unit.sums_at && plan_.kind == Kind::rolling) {
+  } else if (at == kBase / 2 && plan_.kind == Kind::rolling) {
     sum_ahead(g, w);
   }
   const float* h = filter_->near(g);

@@ -85,7 +85,6 @@ class OnlineState {
   };
   struct Unit {
     std::int64_t phase;
-    std::int64_t sums_at;               // step of a block at which sums of the past go on
     std::int64_t first_cell;            // number of the first cell held
     std::deque<Cell> cells;             // inputs, cell_ rows each, by the clock; the last one is nobody else's
     std::vector<Cell> spare;            // for inputs to come

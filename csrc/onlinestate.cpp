@@ -27,17 +27,16 @@ AlignedArray<float> copied(const AlignedArray<float>& from, std::int64_t n) {
 
 constexpr std::int64_t kTogether = 16;  // units, about those of one convolution
 
-/// Phase of a unit. Multiples of the golden ratio: any run of pairs is spread evenly over the period, so large tiles
-/// of different pairs fall on different steps, and of a pair on two threads. Blocks and tiles of direct sums begin
-/// together in units that step side by side: what they read lies side by side too, and all threads have some.
+/// Phase of a unit. Multiples of the golden ratio: any run of units is spread evenly over the period, so large tiles
+/// of different units fall on different steps. Where no period begins with sums of the past, they do so in pairs, one
+/// for each of two threads, and blocks begin together in units that step side by side, whose data lie together.
 std::int64_t phase_of(std::int64_t unit, const TilePlan& plan) {
   const auto spread = [](std::int64_t n, std::int64_t over) {
     const double turns = 0.6180339887498949 * static_cast<double>(n + 1);
     return static_cast<std::int64_t>((turns - std::floor(turns)) * static_cast<double>(over));
   };
-  if (plan.kind == Kind::direct) return spread(unit, plan.period);
-  const std::int64_t alike = std::clamp(plan.period / 8, kBase, 2 * kDirect);
-  return spread(unit / 2, plan.period / alike) * alike + spread(unit / kTogether, alike);
+  if (plan.goes_back()) return spread(unit, plan.period);
+  return spread(unit / 2, plan.period / kBase) * kBase + spread(unit / kTogether, kBase);
 }
 
 }  // namespace
@@ -62,7 +61,6 @@ OnlineState::OnlineState(std::shared_ptr<const OnlineFilter> filter, const TileP
   for (std::int64_t g = 0; g < G; g++) {
     Unit unit;
     unit.phase = first_unit < 0 ? 0 : phase_of(first_unit + g, plan_);
-    unit.sums_at = 1 + (std::max<std::int64_t>(0, first_unit) + g) / 4 % (kBase - 1);  // by fours, for the threads
     unit.first_cell = unit.phase / cell_;
     fit(unit, plan_.period_at(unit.phase));
     if (plan_.kind == Kind::closed) {
@@ -95,7 +93,6 @@ OnlineState::OnlineState(const OnlineState& other)
 OnlineState::Unit OnlineState::copy_of(const Unit& other) const {
   Unit unit;
   unit.phase = other.phase;
-  unit.sums_at = other.sums_at;
   unit.first_cell = other.first_cell;
   unit.cells = other.cells;
   if (!unit.cells.empty()) own_last(unit);
