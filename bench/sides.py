@@ -225,10 +225,10 @@ class Answers:
             for _ in range(UNTOLD):
                 self._call()
             self._made = what, length
-        decoding = what == "decode"
         # Without a decoder a token is the whole prefix again.
-        steps = DECODE if decoding and self._options["side"] != "PyTorch Hyena" else 1
-        if steps > 1:
+        stepping = what == "decode" and self._options["side"] != "PyTorch Hyena"
+        steps = DECODE if stepping else 1
+        if stepping:
             spell(self._call, SPELL_S)
         seconds, faults = spell(self._call, SPELL_S)
         return {"seconds": seconds / steps, "faults": faults}

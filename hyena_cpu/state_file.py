@@ -96,9 +96,9 @@ def _without_arrays(value: Any, arrays: list[Array]) -> Any:
     even if it stands in several places.
     """
     if isinstance(value, np.ndarray):
-        number = next((i for i, one in enumerate(arrays) if one is value), len(arrays))
-        arrays += [value] if number == len(arrays) else []
-        return {"array": number}
+        if all(one is not value for one in arrays):
+            arrays.append(value)
+        return {"array": next(i for i, one in enumerate(arrays) if one is value)}
     if isinstance(value, dict):
         return {name: _without_arrays(item, arrays) for name, item in value.items()}
     if isinstance(value, list):
