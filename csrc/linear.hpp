@@ -48,7 +48,7 @@ struct Epilogue {
 
 /// y [T, N] = act(x [T, K] W^T + bias) + residual; y may be the residual but not x. Every element
 /// is one chain of fma over increasing k whatever T is; with bfloat16 weights x is rounded to
-/// bfloat16 and a link of the chain is a pair. Throws std::bad_alloc before any work.
+/// bfloat16 and a link of the chain is a pair, or the pairs of a tile. Throws std::bad_alloc before any work.
 void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, int threads);
 
 /// The same on the calling thread, for use inside a piece of larger work, with memory from outside:

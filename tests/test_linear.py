@@ -202,6 +202,18 @@ def test_bfloat16_rows_do_not_depend_on_neighbours_or_threads(
         np.testing.assert_array_equal(kernels.linear(x[rows], packed, bias, "silu"), whole[rows])
 
 
+@pytest.mark.parametrize("K", [5, 32, 33, 70])
+def test_bfloat16_columns_do_not_depend_on_neighbours(
+    kernels: ModuleType, rng: np.random.Generator, K: int
+) -> None:
+    W, x = normal(rng, 96, K), normal(rng, 40, K)
+    clean = kernels.linear(x, kernels.PackedLinear(W, "bfloat16"))
+    W[32:] = np.inf
+    for T in (1, 7, 40):
+        got = kernels.linear(x[:T], kernels.PackedLinear(W, "bfloat16"))
+        np.testing.assert_array_equal(got[:, :32], clean[:T, :32])
+
+
 def test_bfloat16_keeps_what_is_not_finite(kernels: ModuleType) -> None:
     one = kernels.PackedLinear(np.ones((1, 2), np.float32), "bfloat16")
     x = np.array([[np.nan, 0], [np.inf, 0], [-np.inf, 0], [3.4e38, 0]], np.float32)
