@@ -11,29 +11,31 @@ enum class Activation { none, gelu_tanh, gelu_erf, silu };
 /// 1 / (1 + e^-x); zero below -80, where the quotient would near the denormal numbers.
 template <int L>
 inline vec<L> sigmoid(vec<L> x) {
-  const vec<L> y = 1.0f / (1.0f + exp<L>(-x));
+  const vec<L> y = reciprocal<L>(1.0f + exp<L>(-x));
   return x < splat<L>(-80.0f) ? vec<L>{} : y;
 }
 
 /// x sigmoid(x). The floor keeps -inf and the most negative numbers from multiplying by zero.
 template <int L>
 inline vec<L> silu(vec<L> x) {
-  return (x < splat<L>(-80.0f) ? splat<L>(-80.0f) : x) * sigmoid<L>(x);
+  return max<L>(splat<L>(-80.0f), x) * sigmoid<L>(x);
 }
 
-/// 0.5 x (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3), as x sigmoid(2u).
+/// 0.5 x (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3), as x sigmoid(2u). Numbers below -9.6 are taken for it, whose
+/// result is -8e-34: no infinity times zero, and no quotient near the denormal numbers.
 template <int L>
 inline vec<L> gelu_tanh(vec<L> x) {
-  const vec<L> twice = x * fma(x * x, splat<L>(0.0713548163f), splat<L>(1.59576912f));
-  return (x < splat<L>(-10.0f) ? splat<L>(-10.0f) : x) * sigmoid<L>(twice);
+  x = max<L>(splat<L>(-9.6f), x);
+  const vec<L> minus_twice = x * fma(x * x, splat<L>(-0.0713548163f), splat<L>(-1.59576912f));
+  return x * reciprocal<L>(1.0f + exp<L>(minus_twice));
 }
 
 /// x Phi(x) with Phi from erf by Abramowitz and Stegun 7.1.26: |error| below 3e-7 |x|.
 template <int L>
 inline vec<L> gelu_erf(vec<L> x) {
-  x = x < splat<L>(-13.0f) ? splat<L>(-13.0f) : x;
-  const vec<L> z = 0.707106781f * (x < vec<L>{} ? -x : x);
-  const vec<L> t = 1.0f / fma(splat<L>(0.3275911f), z, splat<L>(1.0f));
+  x = max<L>(splat<L>(-13.0f), x);
+  const vec<L> z = 0.707106781f * min<L>(splat<L>(13.0f), max<L>(-x, x));
+  const vec<L> t = reciprocal<L>(fma(splat<L>(0.3275911f), z, splat<L>(1.0f)));
   vec<L> p = splat<L>(1.061405429f);
   p = fma(p, t, splat<L>(-1.453152027f));
   p = fma(p, t, splat<L>(1.421413741f));

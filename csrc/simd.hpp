@@ -5,13 +5,38 @@
 
 namespace hyena {
 
+/// a < b ? a : b, and a > b ? a : b: b where one is NaN. Compilers do not find the instruction.
 template <int L>
 inline vec<L> min(vec<L> a, vec<L> b) {
+#if defined(__AVX512F__)
+  if constexpr (L == 16) return (vec<L>)_mm512_maskz_min_ps(0xffff, (__m512)a, (__m512)b);
+#endif
+#if defined(__AVX2__)
+  if constexpr (L == 8) return (vec<L>)_mm256_min_ps((__m256)a, (__m256)b);
+#endif
   return a < b ? a : b;
 }
 template <int L>
 inline vec<L> max(vec<L> a, vec<L> b) {
+#if defined(__AVX512F__)
+  if constexpr (L == 16) return (vec<L>)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b);
+#endif
+#if defined(__AVX2__)
+  if constexpr (L == 8) return (vec<L>)_mm256_max_ps((__m256)a, (__m256)b);
+#endif
   return a > b ? a : b;
+}
+
+/// 1 / x within 2 ulp for x whose reciprocal is a normal number; NaN for infinities where an estimate is refined.
+template <int L>
+inline vec<L> reciprocal(vec<L> x) {
+#if defined(__AVX512F__)
+  if constexpr (L == 16) {
+    const vec<L> near = (vec<L>)_mm512_maskz_rcp14_ps(0xffff, (__m512)x);
+    return fma(fma(-x, near, splat<L>(1.0f)), near, near);
+  }
+#endif
+  return 1.0f / x;
 }
 
 /// Sum of the lanes by halves: the same tree in every call.
@@ -42,9 +67,9 @@ struct ExpParts {
   vec<L> p, r, scale;
   explicit ExpParts(vec<L> x) {
     const float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer
-    // Written so that NaN fails both comparisons and passes through the arithmetic.
-    x = x < splat<L>(-87.0f) ? splat<L>(-87.0f) : x;
-    x = x > splat<L>(88.0f) ? splat<L>(88.0f) : x;
+    // In this order NaN passes.
+    x = max<L>(splat<L>(-87.0f), x);
+    x = min<L>(splat<L>(88.0f), x);
     const vec<L> shifted = fma(x, splat<L>(1.44269504f), splat<L>(kMagic));
     const vec<L> n = shifted - kMagic;
     r = fma(n, splat<L>(-0.693359375f), x);
