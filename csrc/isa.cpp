@@ -6,13 +6,37 @@
 #include <string>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace py = pybind11;
 
 namespace {
 
+#if defined(__x86_64__)
+/// Whether the CPU multiplies tiles of bfloat16 and this process may: Linux is asked for the tiles' state.
+bool multiplies_tiles() {
+#if defined(__linux__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kBfloat16 = 1u << 22, kTiles = 1u << 24;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBfloat16) == 0 || (d & kTiles) == 0) return false;
+  constexpr long kAskForState = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
 bool runs(const std::string& build) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
+  if (build == "amx") return runs("avx512") && __builtin_cpu_supports("avx512bf16") && multiplies_tiles();
   if (build == "avx2") {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");

@@ -79,13 +79,13 @@ struct Format {
 
 template <class Words>
 constexpr Format kFormat{kTileRows, kTileRows, &panels_at_once, &copy_words<Words>, &multiply<Words>, [] {}, [] {}};
-constexpr Format kPairTiles{
+constexpr Format kPairTileFormat{
     2 * kPairTile,     kPairTile,      [](std::int64_t) { return 1; }, &copy_pair_tiles, &multiply_pair_tiles,
     &begin_pair_tiles, &end_pair_tiles};
 
 const Format& format_of(const PackedLinear& weight) {
   if (weight.numbers() == Numbers::float32) return kFormat<FloatWords>;
-  if (multiplies_pair_tiles()) return kPairTiles;
+  if (kPairTiles) return kPairTileFormat;
   return multiplies_pairs() ? kFormat<HardwarePairs> : kFormat<WidenedPairs>;
 }
 

@@ -2,16 +2,9 @@
 
 #include <algorithm>
 
-#if defined(__AVX512F__) && defined(__linux__)
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 namespace hyena {
 
-// Instructions are written out because this build also runs where they are absent.
-#if defined(__AVX512F__) && defined(__linux__)
+#if defined(__AMX_BF16__)
 namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
@@ -23,6 +16,7 @@ struct alignas(64) Shapes {
   std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
+// Written out: the compiler's own names for these do not tell it that memory is read.
 template <int T>
 inline void zero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(T));
@@ -91,20 +85,7 @@ void product(const Block<R>& block, const float* b, std::int64_t depth, bool add
   block.end();
 }
 
-bool allowed() noexcept {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kBfloat16 = 1u << 22, kTiles = 1u << 24;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBfloat16) == 0 || (d & kTiles) == 0) return false;
-  constexpr long kAskForState = 0x1023, kTileData = 18;
-  return syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
-}
-
 }  // namespace
-
-bool multiplies_pair_tiles() noexcept {
-  static const bool found = allowed();
-  return found;
-}
 
 void begin_pair_tiles() noexcept {
   static const Shapes shapes;
@@ -124,7 +105,6 @@ void pair_tile_product(const float* a, std::int64_t a_row, const float* b, std::
 
 #else
 
-bool multiplies_pair_tiles() noexcept { return false; }
 void begin_pair_tiles() noexcept {}
 void end_pair_tiles() noexcept {}
 void pair_tile_product(const float*, std::int64_t, const float*, std::int64_t, std::int64_t, float*, std::int64_t,

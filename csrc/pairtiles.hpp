@@ -5,8 +5,12 @@
 
 namespace hyena {
 
-/// Whether this CPU has such products and this process may use them, which Linux has to be asked for.
-bool multiplies_pair_tiles() noexcept;
+/// Whether this build has them.
+#if defined(__AMX_BF16__)
+constexpr bool kPairTiles = true;
+#else
+constexpr bool kPairTiles = false;
+#endif
 
 constexpr std::int64_t kPairTile = 16;  // rows, words of depth, and columns of a tile
 

@@ -130,8 +130,8 @@ class Network:
     @property
     def numerics(self) -> dict[str, Any]:
         """How numbers are computed. Two runs with the same dtype and isa agree to the bit."""
-        products = kernels.pair_products() if self.dtype == "bfloat16" else ""
-        isa = f"{kernels.build}+{products}" if products else kernels.build
+        own = self.dtype == "bfloat16" and kernels.multiplies_pairs()
+        isa = kernels.build + ("+bf16" if own else "")
         return {"dtype": self.dtype, "isa": isa, "threads": self.threads}
 
     @property

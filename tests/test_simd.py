@@ -44,4 +44,5 @@ def test_exp_does_not_depend_on_the_lane(kernels: ModuleType, rng: np.random.Gen
 
 
 def test_lanes_agree_with_the_build(kernels: ModuleType) -> None:
-    assert kernels.lanes == {"baseline": 4, "neon": 4, "avx2": 8, "avx512": 16}[kernels.build]
+    lanes = {"baseline": 4, "neon": 4, "avx2": 8, "avx512": 16, "amx": 16}
+    assert kernels.lanes == lanes[kernels.build]

@@ -6,7 +6,6 @@
 #include "linear.hpp"
 #include "norm.hpp"
 #include "pairs.hpp"
-#include "pairtiles.hpp"
 
 namespace hyena {
 namespace {
@@ -112,12 +111,8 @@ void bind_dense(py::module_& m) {
       .def_property_readonly("in_features", &PackedLinear::in_features, "K")
       .def_property_readonly("nbytes", &PackedLinear::nbytes, "Bytes of the packed copy.");
 
-  m.def(
-      "pair_products", [] { return multiplies_pair_tiles() ? "amx"
-                                   : multiplies_pairs()    ? "bf16"
-                                                           : ""; },
-      "What this CPU multiplies bfloat16 numbers with: \"amx\" (tiles), \"bf16\" (vectors), or \"\": they are\n"
-      "widened to float32.");
+  m.def("multiplies_pairs", &multiplies_pairs,
+        "Whether this CPU has products of bfloat16 numbers; without them they are widened to float32.");
   m.def("linear", &linear_call, py::arg("x").noconvert(), py::arg("packed"), py::arg("bias").noconvert() = py::none(),
         py::arg("activation") = "none", py::arg("residual").noconvert() = py::none(),
         py::arg("out").noconvert() = py::none(), py::kw_only(), py::arg("threads") = 1,
