@@ -27,7 +27,7 @@ def product_rate(threads: int) -> float:
     installed, and ours.
     """
     a = np.ones((1024, 1024), np.float32)
-    packed = kernels.PackedLinear(a)
+    packed = kernels.PackedLinear(a, "thirds")
     best = best_seconds(lambda: kernels.linear(a, packed, threads=threads), 10)
     try:
         import torch

@@ -13,6 +13,12 @@ namespace hyena {
 
 constexpr std::size_t kCacheLine = 64, kHugePage = std::size_t{2} << 20;
 
+/// So many floats, and what is missing to whole cache lines.
+constexpr std::int64_t whole_lines(std::int64_t floats) {
+  constexpr std::int64_t line = kCacheLine / sizeof(float);
+  return (floats + line - 1) / line * line;
+}
+
 struct FreeDeleter {
   void operator()(void* p) const noexcept { std::free(p); }
 };

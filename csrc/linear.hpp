@@ -8,18 +8,20 @@
 #include "rows.hpp"
 #include "shelf.hpp"
 #include "simd.hpp"
+#include "thirds.hpp"
 
 namespace hyena {
 
 /// Columns of a panel: two vectors.
 constexpr std::int64_t kPanel = 2 * kLanes;
 
-/// What is multiplied. Sums, and all that comes in and goes out, are float32.
-enum class Numbers { float32, bfloat16 };
+/// What is multiplied. Sums, and all that comes in and goes out, are float32. thirds: float32 as sums of bfloat16
+/// numbers, as exact and faster (thirds.hpp); builds without tile registers take them for float32.
+enum class Numbers { float32, thirds, bfloat16 };
 
 /// A weight [N, K] as panels [ceil(N / kPanel)][words][kPanel]: kPanel outputs side by side, so that
-/// a product reads it from start to end. A word is an input, or a pair of them. Missing outputs of the
-/// last panel are zero, or those of the weight that it is a part of.
+/// a product reads it from start to end. A word is an input, or a pair of them; thirds are laid out as thirds.hpp
+/// says. Missing outputs of the last panel are zero, or those of the weight that it is a part of.
 class PackedLinear {
  public:
   /// weight [N, K]; `shelf` to lie on, or null. Throws std::bad_alloc.
@@ -29,12 +31,16 @@ class PackedLinear {
   std::int64_t out_features() const { return n_; }
   std::int64_t in_features() const { return k_; }
   Numbers numbers() const { return numbers_; }
-  std::int64_t words() const { return numbers_ == Numbers::float32 ? k_ : (k_ + 1) / 2; }
+  std::int64_t words() const { return numbers_ == Numbers::bfloat16 ? (k_ + 1) / 2 : k_; }
   std::int64_t panels() const { return (n_ + kPanel - 1) / kPanel; }
-  std::int64_t nbytes() const { return panels() * words() * kPanel * static_cast<std::int64_t>(sizeof(float)); }
-  const float* panel(std::int64_t p) const { return data_.get() + p * words() * kPanel; }
+  std::int64_t panel_floats() const { return numbers_ == Numbers::thirds ? thirds_of_panel(k_) : words() * kPanel; }
+  std::int64_t nbytes() const { return panels() * panel_floats() * static_cast<std::int64_t>(sizeof(float)); }
+  const float* panel(std::int64_t p) const { return data_.get() + p * panel_floats(); }
 
  private:
+  /// Outputs from `first` on, as words.
+  void pack_panel(ConstRows weight, std::int64_t first, float* panel) const;
+
   std::int64_t n_, k_;
   Numbers numbers_;
   std::shared_ptr<float[]> data_;
@@ -46,9 +52,9 @@ struct Epilogue {
   ConstRows residual{nullptr, 0, 0, 0};  // [T, N]
 };
 
-/// y [T, N] = act(x [T, K] W^T + bias) + residual; y may be the residual but not x. Every element
-/// is one chain of fma over increasing k whatever T is; with bfloat16 weights x is rounded to
-/// bfloat16 and a link of the chain is a pair, or the pairs of a tile. Throws std::bad_alloc before any work.
+/// y [T, N] = act(x [T, K] W^T + bias) + residual; y may be the residual but not x. The sum of an element is one
+/// chain of fma over increasing k, or one of another kind (format.hpp), but the same whatever T is; with bfloat16
+/// weights x is rounded to bfloat16. Throws std::bad_alloc before any work.
 void linear(ConstRows x, const PackedLinear& weight, const Epilogue& epilogue, Rows y, int threads);
 
 /// The same on the calling thread, for use inside a piece of larger work, with memory from outside:

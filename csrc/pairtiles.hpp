@@ -1,28 +1,16 @@
-// Products of bfloat16 pairs in the tile registers of AMX: sixteen rows of sixteen words each.
+// Products of bfloat16 pairs in tile registers.
 #pragma once
 
-#include <cstdint>
+#include "tileregisters.hpp"
 
 namespace hyena {
 
-/// Whether this build has them.
-#if defined(__AMX_BF16__)
-constexpr bool kPairTiles = true;
-#else
-constexpr bool kPairTiles = false;
-#endif
-
-constexpr std::int64_t kPairTile = 16;  // rows, words of depth, and columns of a tile
-
-/// Shapes the tile registers of this thread, for pair_tile_product; and gives them back.
-void begin_pair_tiles() noexcept;
-void end_pair_tiles() noexcept;
-
-/// c [rows][2 * kPairTile] = (add ? c : 0) + a [rows][depth] b for words of pairs, rows <= 2 * kPairTile.
+/// c [rows][32] = (add ? c : 0) + a [rows][depth] b for words of pairs, 1 <= rows <= 32. Only where a build has
+/// tile registers, and they have begun.
 ///
-/// Every element sums the first and the second halves of kPairTile words each by itself, then both, then
-/// these over k. a and c are read up to the next kPairTile rows, a up to the next kPairTile words, which
-/// must be zero; but of one row nothing more than that row. b has rows of 2 * kPairTile words.
+/// Every element sums the first and the second halves of sixteen words each by itself, then both, then these over k.
+/// a and c are read up to the next sixteen rows, a up to the next sixteen words, which must be zero; but of one row
+/// nothing more than that row. b has rows of 32 words.
 void pair_tile_product(const float* a, std::int64_t a_row, const float* b, std::int64_t depth, std::int64_t rows,
                        float* c, std::int64_t c_row, bool add) noexcept;
 

@@ -51,14 +51,14 @@ ConstRows read_only(Rows x) { return {x.data, x.rows, x.cols, x.stride}; }
 template <class F>
 void for_blocks(std::int64_t rows, std::int64_t share, int threads, F f) {
   const std::int64_t blocks = (rows + kBlock - 1) / kBlock;
-  const std::int64_t products = linear_scratch();
-  const auto memory = aligned_array<float>(workers(blocks, threads) * (share + products));
+  const std::int64_t products = linear_scratch(), own_floats = products + whole_lines(share);
+  const auto memory = aligned_array<float>(workers(blocks, threads) * own_floats);
   if (blocks <= 1) {
     f(std::int64_t{0}, rows, memory.get() + products, Products{threads, memory.get()});
     return;
   }
   parallel_for(blocks, threads, [&](std::int64_t block, int worker) {
-    float* own = memory.get() + worker * (share + products);
+    float* own = memory.get() + worker * own_floats;
     f(block * kBlock, std::min((block + 1) * kBlock, rows), own + products, Products{1, own});
   });
 }

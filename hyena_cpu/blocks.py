@@ -26,20 +26,20 @@ class Mlp:
     def __init__(self, config: MlpConfig, model: ModelConfig, tensors: LayerTensors) -> None:
         self.config = config
         self.norm = Norm(model.norm, tensors, "norm2")
-        self.up = Linear.from_tensors(tensors, "mlp.up")
-        self.down = Linear.from_tensors(tensors, "mlp.down")
+        self.up = Linear.from_tensors(tensors, "mlp.up", long=True)
+        self.down = Linear.from_tensors(tensors, "mlp.down", long=True)
 
-    def add_to(self, x: Floats, threads: int) -> None:
+    def add_to(self, x: Floats, ctx: Context) -> None:
         """x [T, D] += its MLP, in place."""
         kernels.add_mlp(
             x,
             self.norm.weights,
-            self.up.packed,
+            self.up.weight(ctx.long),
             self.up.bias,
             self.config.kind,
-            self.down.packed,
+            self.down.weight(ctx.long),
             self.down.bias,
-            threads=threads,
+            threads=ctx.threads,
         )
 
 
@@ -49,11 +49,11 @@ class IdentityMlp:
     def __init__(self, model: ModelConfig, tensors: LayerTensors) -> None:
         self.norm = Norm(model.norm, tensors, "norm2")
 
-    def add_to(self, x: Floats, threads: int) -> None:
+    def add_to(self, x: Floats, ctx: Context) -> None:
         """x [T, D] += norm(x), in place."""
         for first in range(0, len(x), _ROWS):
             rows = x[first : first + _ROWS]
-            rows += self.norm(rows, threads)
+            rows += self.norm(rows, ctx.threads)
 
 
 class Block:
@@ -79,4 +79,4 @@ class Block:
         """Adds this layer's contribution to x [T, D] in place."""
         self.mixer.extend(states, x, self.norm1, ctx)
         if self.mlp is not None:
-            self.mlp.add_to(x, ctx.threads)
+            self.mlp.add_to(x, ctx)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from . import kernels
 
 Floats = NDArray[np.float32]
+
+# Pieces of at most so many rows have the bits that they have row by row.
+FEW_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Context:
     compat: names of the originals' behaviours asked for (`wrap_filter`).
     keep: whether states take the rows in; if not, they are read and stay as they are.
     prefix: rows of the first sequence that the others begin with; they bring what follows only.
+    long: whether every piece, or the first where there is a prefix, has more than FEW_ROWS rows.
     memory: where the layers of one pass make their large arrays, one after another.
     """
 
@@ -35,6 +40,7 @@ class Context:
     compat: frozenset[str] = frozenset()
     keep: bool = True
     prefix: int = 0
+    long: bool = False
     memory: kernels.Memory = field(default_factory=lambda: kernels.Memory())
 
     @property
@@ -65,4 +71,10 @@ def context(
         [np.arange(s, s + n, dtype=np.int64) for s, n in zip(starts, lengths, strict=True)]
     )
     ids = np.concatenate(pieces)
-    return Context(offsets, positions, ids, threads, compat, keep, prefix)
+    long = min(lengths[:1] if prefix else lengths) > FEW_ROWS
+    return Context(offsets, positions, ids, threads, compat, keep, prefix, long)
+
+
+def split(rows: NDArray[Any], batch: list[NDArray[np.int32]]) -> list[NDArray[Any]]:
+    """Rows end to end as those of each sequence."""
+    return np.split(rows, np.cumsum([len(ids) for ids in batch]))[:-1]

@@ -37,7 +37,8 @@ class ConvTail:
     """What a short convolution of K taps remembers.
 
     rows: float32 [K - 1, C], its last inputs (projected rows), zeros before the first. After a
-    rewind None, until the layer has made them again of `before`, from which they came.
+    rewind None, until the layer has made them again of `recent`, from which they came. They have
+    the bits of single rows, whatever way was taken.
     recent: float32 [m, D], what the layer itself was given last: at least SURE_REWIND + K - 1 rows
     if there were so many.
     kernel: where both are, for the decode step.
@@ -77,10 +78,14 @@ class ConvTail:
             self.kernel.rows = rows_before(self.recent, self._shape, project)
             self.stale = False
 
-    def take_in(self, x: Floats, rows: Floats) -> None:
-        """Appends the layer's inputs x [n, D]; `rows` is how the convolution's own end now."""
+    def take_in(self, x: Floats, rows: Floats | None) -> None:
+        """Appends the layer's inputs x [n, D]; `rows` is how the convolution's own end now, None if
+        that is to be made of them.
+        """
         self.kernel.take_in(x)
-        self.kernel.rows, self.stale = rows, False
+        self.stale = rows is None
+        if rows is not None:
+            self.kernel.rows = rows
 
     @property
     def oldest(self) -> int:

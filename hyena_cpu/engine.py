@@ -15,13 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import planner, state_file
 from .batches import grouped
+from .context import split
 from .errors import InputError, LimitError, ModelError
 from .network import PROGRESS_ROWS, Floats, Ids, log_softmax
 from .online import ahead_for
 from .state import State
 from .step import RecordedStep
 from .step_plan import FOR_EVER, MOST_DROPPED
-from .whole import WholeSequences, split
+from .whole import WholeSequences
 
 CHECKED_STEPS = 64  # for which memory is checked at once
 

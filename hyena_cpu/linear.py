@@ -18,10 +18,13 @@ class Packing(NamedTuple):
     """How dense layers are packed: the numbers that they multiply, and where they lie.
 
     shelf: beside others on it; None: each by itself.
+    thirds: whether float32 ones may be kept a second time, as sums of bfloat16 numbers, for long
+        pieces (`Linear.weight`), where the CPU multiplies these faster.
     """
 
     dtype: Dtype = "float32"
     shelf: kernels.Shelf | None = None
+    thirds: bool = False
 
 
 class LayerTensors(dict[str, Floats]):
@@ -50,32 +53,63 @@ class Linear:
     bfloat16: x and W are rounded to it as they are multiplied; sums, b and y stay float32.
     """
 
-    def __init__(self, weight: Floats, bias: Floats | None, packing: Packing | None = None) -> None:
-        self.packed = kernels.PackedLinear(weight, *(packing or Packing()))
+    def __init__(
+        self,
+        weight: Floats,
+        bias: Floats | None,
+        packing: Packing | None = None,
+        *,
+        long: bool = False,
+    ) -> None:
+        packing = packing or Packing()
+        self.packed = self._of_long = kernels.PackedLinear(weight, packing.dtype, packing.shelf)
         self.bias = bias
+        if long and packing.thirds and packing.dtype == "float32" and kernels.multiplies_thirds():
+            self._of_long = kernels.PackedLinear(weight, "thirds")
 
     @classmethod
     def from_tensors(
-        cls, tensors: Mapping[str, Floats], name: str, rows: slice = slice(None)
+        cls,
+        tensors: Mapping[str, Floats],
+        name: str,
+        rows: slice = slice(None),
+        *,
+        long: bool = False,
     ) -> Linear:
-        """From `<name>.weight` and, where present, `<name>.bias`, or these rows of them."""
+        """From `<name>.weight` and, where present, `<name>.bias`, or these rows of them.
+
+        long: `weight` is asked for those of long pieces.
+        """
         weight, bias = tensors[f"{name}.weight"][rows], tensors.get(f"{name}.bias")
-        return cls(weight, None if bias is None else bias[rows], packing_of(tensors))
+        bias = None if bias is None else bias[rows]
+        return cls(weight, bias, packing_of(tensors), long=long)
+
+    def weight(self, long: bool) -> kernels.PackedLinear:
+        """What rows of long pieces (`Context.long`) are multiplied with, or of others. The results
+        differ in rounding: on a CPU with tiles of bfloat16 the long ones have thirds.
+        """
+        return self._of_long if long else self.packed
 
     def __call__(
-        self, x: Floats, threads: int, activation: str = "none", out: Floats | None = None
+        self,
+        x: Floats,
+        threads: int,
+        activation: str = "none",
+        out: Floats | None = None,
+        *,
+        long: bool = False,
     ) -> Floats:
         """x [T, K] -> [T, N], written to `out` where that is given."""
         return kernels.linear(
-            x, self.packed, bias=self.bias, activation=activation, out=out, threads=threads
+            x, self.weight(long), bias=self.bias, activation=activation, out=out, threads=threads
         )
 
-    def add_to(self, residual: Floats, x: Floats, threads: int) -> None:
+    def add_to(self, residual: Floats, x: Floats, threads: int, *, long: bool = False) -> None:
         """residual [T, N] += y of x [T, K], in place."""
-        kernels.linear(
-            x, self.packed, bias=self.bias, residual=residual, out=residual, threads=threads
-        )
+        weight = self.weight(long)
+        kernels.linear(x, weight, bias=self.bias, residual=residual, out=residual, threads=threads)
 
     @property
     def nbytes(self) -> int:
-        return int(self.packed.nbytes) + (0 if self.bias is None else self.bias.nbytes)
+        kept = {id(packed): packed.nbytes for packed in (self.packed, self._of_long)}
+        return sum(kept.values()) + (0 if self.bias is None else self.bias.nbytes)

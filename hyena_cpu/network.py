@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import kernels, plan_phases, planner, step
 from .blocks import Block
 from .config import ModelConfig
-from .context import context
+from .context import FEW_ROWS, context, split
 from .errors import InputError, LimitError, ModelError
 from .ids import token_ids
 from .linear import Dtype, LayerTensors, Linear, Packing
@@ -34,6 +34,8 @@ Progress = Callable[[int, int], None]
 
 SPECTRA_BUDGET = 512 << 20  # bytes of transforms kept, or what a run leaves of max_memory
 
+TRANSFORMED = ("hyena", "long_conv", "h3_conv", "base_conv", "h3", "s4d")  # kinds of mixers
+MOST_IN_THIRDS = 1 << 26  # parameters, of which most take 10 bytes each then, not 4
 PROGRESS_ROWS = 256  # calls on fewer tokens are over before anybody wonders
 
 COMPAT = frozenset({"wrap_filter"})
@@ -77,7 +79,7 @@ class Network:
             raise InputError(f"decode {decode!r} is not known; known: auto, exact, direct")
         self.decode: Decode = decode
         self.convolutions = Convolutions(SPECTRA_BUDGET, config.max_length, decode)
-        layers = LayerTensors(tensors, Packing(dtype, kernels.Shelf()))
+        layers = LayerTensors(tensors, Packing(dtype, kernels.Shelf(), self._may_have_thirds()))
         self._embedding = tensors["embedding.weight"]
         self._positions = tensors.get("positions.weight")
         self.blocks = [
@@ -104,6 +106,11 @@ class Network:
             self._recorded = step.record(
                 self._embedding, self._positions, self.blocks, self._norm, self._head
             )
+
+    def _may_have_thirds(self) -> bool:
+        """Where bits depend on how a sequence is cut anyway, and memory allows it."""
+        convolves = any(layer.mixer.kind in TRANSFORMED for layer in self.config.layers)
+        return convolves and self.num_parameters <= MOST_IN_THIRDS
 
     # ---- what it is
 
@@ -188,7 +195,23 @@ class Network:
         Every piece follows its state, or begins a sequence where there are none. keep: states take
         it in. ahead: and drop their histories but for so many further tokens. prefix: without
         states, rows of the first piece that every other one follows.
+
+        A piece has the bits that it has by itself: those of few rows go apart from long ones.
         """
+        long = [len(piece) > FEW_ROWS for piece in pieces]
+        if not prefix and any(long) and not all(long):
+            rows: dict[int, Floats] = {}
+            for kind in (True, False):
+                own = [i for i, one in enumerate(long) if one is kind]
+                x = self._rows(
+                    [pieces[i] for i in own],
+                    None if states is None else [states[i] for i in own],
+                    depth=depth,
+                    keep=keep,
+                    ahead=ahead,
+                )
+                rows.update(zip(own, split(x, [pieces[i] for i in own]), strict=True))
+            return np.concatenate([rows[i] for i in range(len(pieces))])
         if states is None:
             starts = [0, *[prefix] * (len(pieces) - 1)]
         else:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels
+from .context import FEW_ROWS
 from .errors import LimitError
 from .history import History
 from .online_taps import LOOK_AHEAD, OnlineTaps
@@ -25,9 +26,8 @@ from .spectra import LANES
 from .step_plan import FOR_EVER, SHORTEST_HORIZON, SURE_REWIND, power_of_two
 
 Floats = NDArray[np.float32]
-# Up to so many rows, or this part of the history, a chunk goes row by row: a transform would have
-# to go through the whole history for it.
-FEW_ROWS = 64
+# Up to FEW_ROWS, or this part of the history, a chunk goes row by row: a transform would have to go
+# through the whole history for it.
 SMALL_PART = 8
 
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import plan_phases, planner, pooling
 from .batches import grouped
+from .context import split
 from .errors import InputError, ModelError
 from .network import Floats, Ids, Network
 
@@ -112,8 +113,3 @@ class WholeSequences(Network):
         for batch in grouped(checked, len, planner.batch_rows(self)):
             rows = sum(map(len, batch)) if hidden else 0
             yield batch, self._whole(batch, depth, hidden_rows=rows)
-
-
-def split(rows: NDArray[Any], batch: list[Ids]) -> list[NDArray[Any]]:
-    """Rows end to end as those of each sequence."""
-    return np.split(rows, np.cumsum([len(ids) for ids in batch]))[:-1]

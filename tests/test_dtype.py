@@ -7,15 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy import CAUSAL, VOCAB, model, tokens, weights
+from toy import CAUSAL, ROPE, SWIGLU, VOCAB, layer, model, tokens, weights
+from toy import _model as toy_model
 
 import hyena_cpu
-from hyena_cpu import InputError
+from hyena_cpu import InputError, kernels
+from hyena_cpu.context import FEW_ROWS
 from hyena_cpu.linear import Linear
 from hyena_cpu.weights import save_folder
 
 T = 200
 causal = pytest.mark.parametrize("name", CAUSAL)
+tiles = pytest.mark.skipif(not kernels.multiplies_thirds(), reason="no tiles of bfloat16 here")
 
 
 @causal
@@ -93,3 +96,34 @@ def test_what_load_takes(tmp_path: Path) -> None:
     assert hyena_cpu.load(tmp_path / "m", dtype="bfloat16").numerics["dtype"] == "bfloat16"
     with pytest.raises(InputError, match="dtype 'float16' is not known; known: float32, bfloat16"):
         hyena_cpu.load(tmp_path / "m", dtype="float16")  # type: ignore[arg-type]
+
+
+@tiles
+@pytest.mark.parametrize("name", ["order2", "finite_hybrid"])
+def test_long_pieces_have_thirds(name: str) -> None:
+    m, ids = model(CAUSAL[name]), tokens(T)
+    state = m.new_state()
+    few = [m.extend(state, ids[t : t + FEW_ROWS]) for t in range(0, T, FEW_ROWS)]
+    pieces, whole = np.concatenate(few), m.logits(ids)
+    np.testing.assert_allclose(pieces, whole, rtol=0, atol=2e-5 * np.abs(whole).max())
+    layers = [one for block in m.blocks for one in dense_layers(block)]
+    assert any(one.weight(long=True) is not one.packed for one in layers)
+    assert all(one.weight(long=False) is one.packed for one in layers)
+
+
+@tiles
+def test_no_thirds_where_cutting_changes_no_bits() -> None:
+    m = model(toy_model(layer(ROPE, SWIGLU)))
+    layers = [one for block in m.blocks for one in dense_layers(block)]
+    assert layers
+    assert all(one.weight(long=True) is one.packed for one in layers)
+
+
+@tiles
+def test_no_thirds_of_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = model(CAUSAL["order2"])
+    monkeypatch.setattr("hyena_cpu.network.MOST_IN_THIRDS", few.num_parameters - 1)
+    many = model(CAUSAL["order2"])
+    first, second = (m.blocks[0].mixer.in_proj for m in (few, many))
+    assert second.weight(long=True) is second.packed
+    assert first.nbytes > 2 * second.nbytes

@@ -17,6 +17,8 @@ from hyena_cpu.reference import dense
 Floats = npt.NDArray[np.float32]
 
 SIZES = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65]
+# What gives float32's accuracy; where there are no tiles, thirds are float32.
+exact = pytest.mark.parametrize("numbers", ["float32", "thirds"])
 
 
 def normal(rng: np.random.Generator, *shape: int) -> Floats:
@@ -29,11 +31,14 @@ def bound(x: Floats, W: Floats) -> npt.NDArray[np.float64]:
     return (K + 2) * EPS * (np.abs(x).astype(np.float64) @ np.abs(W).astype(np.float64).T)
 
 
+@exact
 @pytest.mark.parametrize("K", SIZES)
 @pytest.mark.parametrize("N", SIZES)
-def test_every_small_shape(kernels: ModuleType, rng: np.random.Generator, K: int, N: int) -> None:
+def test_every_small_shape(
+    kernels: ModuleType, rng: np.random.Generator, K: int, N: int, numbers: str
+) -> None:
     W = normal(rng, N, K)
-    packed = kernels.PackedLinear(W)
+    packed = kernels.PackedLinear(W, numbers)
     assert (packed.out_features, packed.in_features) == (N, K)
     for T in (1, 2, 3, 4, 5, 11, 12, 13, 25):
         x = normal(rng, T, K)
@@ -41,23 +46,25 @@ def test_every_small_shape(kernels: ModuleType, rng: np.random.Generator, K: int
         assert np.all(np.abs(got - dense.linear(x, W)) <= bound(x, W)), T
 
 
+@exact
 @pytest.mark.parametrize(("K", "N"), [(257, 131), (256, 256), (512, 97), (769, 40)])
 def test_every_row_count_and_depth_block(
-    kernels: ModuleType, rng: np.random.Generator, K: int, N: int
+    kernels: ModuleType, rng: np.random.Generator, K: int, N: int, numbers: str
 ) -> None:
     W, x = normal(rng, N, K), normal(rng, 300, K)
-    packed = kernels.PackedLinear(W)
+    packed = kernels.PackedLinear(W, numbers)
     want = dense.linear(x, W)
     for T in [*range(1, 41), 131, 132, 133, 264, 300]:
         assert rel_l2(kernels.linear(x[:T], packed), want[:T]) < 8 * EPS, T
 
 
+@exact
 @over_threads
 def test_rows_do_not_depend_on_neighbours_or_threads(
-    kernels: ModuleType, rng: np.random.Generator, threads: int
+    kernels: ModuleType, rng: np.random.Generator, threads: int, numbers: str
 ) -> None:
     W, x, bias = normal(rng, 517, 600), normal(rng, 290, 600), normal(rng, 517)
-    packed = kernels.PackedLinear(W)
+    packed = kernels.PackedLinear(W, numbers)
     whole = kernels.linear(x, packed, bias, "gelu_tanh", threads=1)
     np.testing.assert_array_equal(
         kernels.linear(x, packed, bias, "gelu_tanh", threads=threads), whole
@@ -67,20 +74,26 @@ def test_rows_do_not_depend_on_neighbours_or_threads(
         np.testing.assert_array_equal(part, whole[first : first + count])
 
 
-def test_columns_do_not_depend_on_neighbours(kernels: ModuleType, rng: np.random.Generator) -> None:
+@exact
+def test_columns_do_not_depend_on_neighbours(
+    kernels: ModuleType, rng: np.random.Generator, numbers: str
+) -> None:
     W, x = normal(rng, 300, 290), normal(rng, 9, 290)
-    whole = kernels.linear(x, kernels.PackedLinear(W))
+    whole = kernels.linear(x, kernels.PackedLinear(W, numbers))
     for first, count in [(0, 1), (31, 2), (17, 40), (299, 1)]:
-        part = kernels.linear(x, kernels.PackedLinear(W[first : first + count]))
+        part = kernels.linear(x, kernels.PackedLinear(W[first : first + count], numbers))
         np.testing.assert_array_equal(part, whole[:, first : first + count])
 
 
 @pytest.mark.parametrize("activation", ["none", "gelu_tanh", "gelu_erf", "silu"])
 @pytest.mark.parametrize("N", [5, 16, 50])
-def test_epilogue(kernels: ModuleType, rng: np.random.Generator, activation: str, N: int) -> None:
+@exact
+def test_epilogue(
+    kernels: ModuleType, rng: np.random.Generator, activation: str, N: int, numbers: str
+) -> None:
     W, x = normal(rng, N, 33), normal(rng, 14, 33)
     bias, residual = normal(rng, N), normal(rng, 14, N)
-    packed = kernels.PackedLinear(W)
+    packed = kernels.PackedLinear(W, numbers)
     want = dense.linear(x, W, bias, activation, residual)
     assert rel_l2(kernels.linear(x, packed, bias, activation, residual), want) < 8 * EPS
     want = dense.linear(x, W, bias, activation)
@@ -202,15 +215,16 @@ def test_bfloat16_rows_do_not_depend_on_neighbours_or_threads(
         np.testing.assert_array_equal(kernels.linear(x[rows], packed, bias, "silu"), whole[rows])
 
 
+@pytest.mark.parametrize("numbers", ["thirds", "bfloat16"])
 @pytest.mark.parametrize("K", [5, 32, 33, 70])
-def test_bfloat16_columns_do_not_depend_on_neighbours(
-    kernels: ModuleType, rng: np.random.Generator, K: int
+def test_columns_do_not_see_infinite_neighbours(
+    kernels: ModuleType, rng: np.random.Generator, K: int, numbers: str
 ) -> None:
     W, x = normal(rng, 96, K), normal(rng, 40, K)
-    clean = kernels.linear(x, kernels.PackedLinear(W, "bfloat16"))
+    clean = kernels.linear(x, kernels.PackedLinear(W, numbers))
     W[32:] = np.inf
     for T in (1, 7, 40):
-        got = kernels.linear(x[:T], kernels.PackedLinear(W, "bfloat16"))
+        got = kernels.linear(x[:T], kernels.PackedLinear(W, numbers))
         np.testing.assert_array_equal(got[:, :32], clean[:T, :32])
 
 
@@ -220,8 +234,40 @@ def test_bfloat16_keeps_what_is_not_finite(kernels: ModuleType) -> None:
     np.testing.assert_array_equal(
         kernels.linear(x, one)[:, 0], np.array([np.nan, np.inf, -np.inf, np.inf], np.float32)
     )
-    with pytest.raises(ValueError, match="dtype is 'float16' but needs to be float32 or bfloat16"):
+    with pytest.raises(
+        ValueError, match="dtype is 'float16' but needs to be float32, thirds or bfloat16"
+    ):
         kernels.PackedLinear(np.ones((1, 2), np.float32), "float16")
+
+
+def test_thirds_hold_all_digits(kernels: ModuleType, rng: np.random.Generator) -> None:
+    """Numbers of every size, and those whose first third is not the nearest of eight bits."""
+    x = (normal(rng, 60, 1) * np.exp2(rng.integers(-90, 90, (60, 1)))).astype(np.float32)
+    x[:4, 0] = [1 - 2.0**-24, 1 + 2.0**-8, 1.5 - 2.0**-23, np.float32(16777215)]
+    W = np.exp2(np.arange(-8, 9, dtype=np.float32))[:, None]
+    got = kernels.linear(x, kernels.PackedLinear(W, "thirds"))
+    np.testing.assert_array_equal(got, x * W.T)
+
+
+def test_thirds_are_as_exact_as_one_chain(kernels: ModuleType, rng: np.random.Generator) -> None:
+    W, x = normal(rng, 200, 1000), normal(rng, 150, 1000)
+    want = dense.linear(x, W)
+    chain, thirds = (
+        rel_l2(kernels.linear(x, kernels.PackedLinear(W, numbers)), want)
+        for numbers in ("float32", "thirds")
+    )
+    assert thirds <= chain
+
+
+def test_thirds_of_what_is_not_finite_are_not_either(kernels: ModuleType) -> None:
+    x = np.array([[np.nan, 1], [np.inf, 1], [-np.inf, 1], [1, 2], [3.3e38, 0]], np.float32)
+    one = kernels.linear(x, kernels.PackedLinear(np.ones((1, 2), np.float32), "thirds"))[:, 0]
+    assert not np.isfinite(one[:3]).any()
+    np.testing.assert_array_equal(one[3:], np.array([3, 3.3e38], np.float32))
+    W = np.array([[np.inf, 1], [np.nan, 1], [1, 1]], np.float32)
+    got = kernels.linear(x[3:4], kernels.PackedLinear(W, "thirds"))[0]
+    assert not np.isfinite(got[:2]).any()
+    assert got[2] == 3
 
 
 def test_weights_on_a_shelf_outlive_it(rng: np.random.Generator) -> None:

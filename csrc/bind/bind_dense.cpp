@@ -18,13 +18,19 @@ Activation activation_named(const std::string& name) {
   reject("linear", "activation is '" + name + "' but needs to be none, gelu_tanh, gelu_erf or silu");
 }
 
+Numbers numbers_named(const std::string& dtype) {
+  if (dtype == "float32") return Numbers::float32;
+  if (dtype == "thirds") return Numbers::thirds;
+  if (dtype == "bfloat16") return Numbers::bfloat16;
+  reject("PackedLinear", "dtype is '" + dtype + "' but needs to be float32, thirds or bfloat16");
+}
+
 PackedLinear pack(const FloatArray& weight, const std::string& dtype, Shelf* shelf) {
   const ConstRows w = rows("PackedLinear", "weight", weight, -1, -1);
   if (w.rows < 1 || w.cols < 1) reject("PackedLinear", "weight has shape " + shape_text(weight) + " and is empty");
-  if (dtype != "float32" && dtype != "bfloat16")
-    reject("PackedLinear", "dtype is '" + dtype + "' but needs to be float32 or bfloat16");
+  const Numbers numbers = numbers_named(dtype);
   const py::gil_scoped_release release;
-  return PackedLinear(w, dtype == "bfloat16" ? Numbers::bfloat16 : Numbers::float32, shelf);
+  return PackedLinear(w, numbers, shelf);
 }
 
 FloatArray linear_call(const FloatArray& x, const PackedLinear& packed, const MaybeArray& bias,
@@ -106,11 +112,13 @@ void bind_dense(py::module_& m) {
                            "A weight float32 [N, K] packed once for `linear` (y = x W^T).")
       .def(py::init(&pack), py::arg("weight").noconvert(), py::arg("dtype") = "float32", py::arg("shelf") = py::none(),
            "Packs weight float32 [N, K], rounded to the nearest if dtype is bfloat16: inputs are rounded too\n"
-           "then, sums stay float32. On a shelf it lies beside others. Raises ValueError for other shapes or types.")
+           "then, sums stay float32. thirds: float32 as sums of bfloat16 numbers, as exact, where the build\n"
+           "multiplies those faster. On a shelf it lies beside others. Raises ValueError for other shapes or types.")
       .def_property_readonly("out_features", &PackedLinear::out_features, "N")
       .def_property_readonly("in_features", &PackedLinear::in_features, "K")
       .def_property_readonly("nbytes", &PackedLinear::nbytes, "Bytes of the packed copy.");
 
+  m.def("multiplies_thirds", [] { return kTileRegisters; }, "Whether this build has products of thirds.");
   m.def("multiplies_pairs", &multiplies_pairs,
         "Whether this CPU has products of bfloat16 numbers; without them they are widened to float32.");
   m.def("linear", &linear_call, py::arg("x").noconvert(), py::arg("packed"), py::arg("bias").noconvert() = py::none(),

@@ -39,8 +39,8 @@ class Attention:
         self.config = config
         self.d_model = d_model
         self.head_width = d_model // config.heads
-        self.qkv = Linear.from_tensors(tensors, "qkv")
-        self.out_proj = Linear.from_tensors(tensors, "out_proj")
+        self.qkv = Linear.from_tensors(tensors, "qkv", long=True)
+        self.out_proj = Linear.from_tensors(tensors, "out_proj", long=True)
 
     def new_state(self) -> KVCache:
         """An empty cache of keys and values."""
@@ -50,7 +50,7 @@ class Attention:
         """Appends rows norm(x), x [T, D], to their sequences and adds its output to x."""
         width = self.d_model
         h = norm(x, ctx.threads)
-        qkv = self.qkv(h, ctx.threads)  # [T, 3 D]
+        qkv = self.qkv(h, ctx.threads, long=ctx.long)  # [T, 3 D]
         q, k, v = qkv[:, :width], qkv[:, width : 2 * width], qkv[:, 2 * width :]
         if self.config.rotary is not None:
             # q and k lie side by side: turned together, every angle is computed once.
@@ -79,7 +79,7 @@ class Attention:
             cache.length += n
             if states is not None:
                 cache.trim()
-        self.out_proj.add_to(x, h, ctx.threads)
+        self.out_proj.add_to(x, h, ctx.threads, long=ctx.long)
 
     def _runs(self, cache: KVCache, n: int) -> Iterator[tuple[int, int, int]]:
         """(first, after the last, slot) of runs of n new rows that see nothing before the slot."""

@@ -45,8 +45,8 @@ class Hyena:
         self.config = config
         self.d_model = d_model
         self.causal = self.branches = not config.bidirectional
-        self.in_proj = Linear.from_tensors(tensors, "in_proj")
-        self.out_proj = Linear.from_tensors(tensors, "out_proj")
+        self.in_proj = Linear.from_tensors(tensors, "in_proj", long=True)
+        self.out_proj = Linear.from_tensors(tensors, "out_proj", long=True)
         self.short_taps = np.ascontiguousarray(tensors["short_conv.weight"].T)  # [K, (N+1) D]
         self.short_bias = tensors.get("short_conv.bias")
         self.skips = (
@@ -88,9 +88,11 @@ class Hyena:
         # x_0 is not stored but made where it is needed, unless states take rows in: there it
         # takes no memory, as outputs go where it was, and a step stays one product.
         late = bool(self.taps) and (states is None or not ctx.keep)
-        source = (x, norm.weights, self.in_proj.packed, self.in_proj.bias)
+        weight = self.in_proj.weight(ctx.long)
+        as_single = weight is self.in_proj.packed  # with the bits of a row by itself
+        source = (x, norm.weights, weight, self.in_proj.bias)
         short = (self.short_taps, self.short_bias, tails, ctx.offsets)
-        out, threads = (self.out_proj.packed, self.out_proj.bias), ctx.threads
+        out, threads = (self.out_proj.weight(ctx.long), self.out_proj.bias), ctx.threads
         gates, z = kernels.project_conv(
             *source,
             *short,
@@ -101,7 +103,9 @@ class Hyena:
         )
         if states is not None and tails is not None and ctx.keep:
             for b, first, last in ctx.segments():
-                self.tail(states[b]).take_in(x[first:last], tails[b])
+                tail = self.tail(states[b])
+                tail.take_in(x[first:last], tails[b] if as_single else None)
+                tail.make_rows(project)
         z = self._mix(states, gates, z, ctx)
         if late:
             kernels.add_gated_tiles(*source, *short, z, *out, threads=threads)
