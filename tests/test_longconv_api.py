@@ -44,6 +44,21 @@ def test_inputs_may_be_shorter_or_longer_than_the_filter(
     assert rel_l2(y, direct(x, taps)) <= 0.6 * EPS * np.sqrt(np.log2(2 * max(T, 32)))
 
 
+@pytest.mark.parametrize("T", [8150, 8193, 10_000])
+def test_long_inputs_of_many_channels(rng: np.random.Generator, T: int) -> None:
+    taps, skip = (
+        normal(rng, 11, T) * np.exp(-4 * np.arange(T, dtype=np.float32) / T),
+        normal(rng, 11),
+    )
+    x, pre, post = (normal(rng, 11, T) for _ in range(3))
+    conv, alone = LongConv(taps, skip, threads=2), LongConv(taps[3:4], skip[3:4])
+    got, w = conv(x, pre_gate=pre, post_gate=post), pre * x
+    want = post * (direct(w, taps) + skip[:, None] * w)
+    assert rel_l2(got, want) <= 0.6 * EPS * np.sqrt(np.log2(2 * T))
+    one = alone(x[3:4], pre_gate=pre[3:4], post_gate=post[3:4])
+    assert rel_l2(got[3:4], one) <= EPS * np.sqrt(np.log2(2 * T))
+
+
 def test_gates_skip_and_leading_dimensions(rng: np.random.Generator) -> None:
     for T in (9, 700):
         taps, skip = normal(rng, 20, 40), normal(rng, 20)
