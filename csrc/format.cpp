@@ -12,8 +12,6 @@ namespace {
 
 constexpr int kCopied = kDepth + 16;  // distance of copied rows; as for sums
 
-std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
-
 using TileCall = void (*)(const float* a, const float* b, std::int64_t b_panel, std::int64_t depth, float* c, bool add);
 
 template <class Words, int R, int P>

@@ -13,7 +13,6 @@ namespace {
 constexpr std::int64_t kWorth = 1 << 19;  // multiply-adds that pay for waking a thread (20-25 us)
 
 std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
-std::int64_t round_up(std::int64_t n, std::int64_t to) { return blocks_of(n, to) * to; }
 
 /// Pieces of [rows] x [panels], and K in blocks, by shape alone.
 struct Cut {

@@ -21,7 +21,7 @@ class Shelf {
       used_ = 0;
     }
     float* const at = block_.get() + used_;
-    used_ += (n + kLine - 1) / kLine * kLine;
+    used_ += whole_lines(n);
     return {block_, at};
   }
 
@@ -29,7 +29,7 @@ class Shelf {
   static std::shared_ptr<float[]> block_of(std::int64_t n) { return aligned_array<float>(n); }
 
  private:
-  static constexpr std::int64_t kBlock = 4 * kHugePage / sizeof(float), kLine = kCacheLine / sizeof(float);
+  static constexpr std::int64_t kBlock = 4 * kHugePage / sizeof(float);
 
   std::mutex lock_;
   std::shared_ptr<float[]> block_;

@@ -1,43 +1,9 @@
-// Functions of vectors: extremes, reductions, e^x and what decays by it.
+// Functions of vectors: reductions, e^x and what decays by it.
 #pragma once
 
 #include "vec.hpp"
 
 namespace hyena {
-
-/// a < b ? a : b, and a > b ? a : b: b where one is NaN. Compilers do not find the instruction.
-template <int L>
-inline vec<L> min(vec<L> a, vec<L> b) {
-#if defined(__AVX512F__)
-  if constexpr (L == 16) return (vec<L>)_mm512_maskz_min_ps(0xffff, (__m512)a, (__m512)b);
-#endif
-#if defined(__AVX2__)
-  if constexpr (L == 8) return (vec<L>)_mm256_min_ps((__m256)a, (__m256)b);
-#endif
-  return a < b ? a : b;
-}
-template <int L>
-inline vec<L> max(vec<L> a, vec<L> b) {
-#if defined(__AVX512F__)
-  if constexpr (L == 16) return (vec<L>)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b);
-#endif
-#if defined(__AVX2__)
-  if constexpr (L == 8) return (vec<L>)_mm256_max_ps((__m256)a, (__m256)b);
-#endif
-  return a > b ? a : b;
-}
-
-/// 1 / x within 2 ulp for x whose reciprocal is a normal number; NaN for infinities where an estimate is refined.
-template <int L>
-inline vec<L> reciprocal(vec<L> x) {
-#if defined(__AVX512F__)
-  if constexpr (L == 16) {
-    const vec<L> near = (vec<L>)_mm512_maskz_rcp14_ps(0xffff, (__m512)x);
-    return fma(fma(-x, near, splat<L>(1.0f)), near, near);
-  }
-#endif
-  return 1.0f / x;
-}
 
 /// Sum of the lanes by halves: the same tree in every call.
 template <int L>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "aligned.hpp"
 #include "simd.hpp"
 
 namespace hyena {
@@ -13,7 +12,7 @@ namespace {
 constexpr std::int64_t kTileWords = kSide * kSide;
 constexpr std::int64_t kStepOfRows = 3 * kTileWords, kStepOfPanel = 2 * kStepOfRows;
 
-std::int64_t steps_of(std::int64_t depth) { return (depth + kThirdsDepth - 1) / kThirdsDepth; }
+std::int64_t steps_of(std::int64_t depth) { return round_up(depth, kThirdsDepth) / kThirdsDepth; }
 
 /// Thirds of pairs (even[i], odd[i]), as words `distance` floats apart.
 inline void store_thirds(__m512 even, __m512 odd, float* to, std::int64_t distance) {
@@ -80,8 +79,7 @@ void rows_to_thirds(ConstRows x, std::int64_t from, std::int64_t depth, float* t
 
 void panel_to_thirds(const float* panel, std::int64_t depth, float* to) noexcept {
   constexpr std::int64_t kRow = 2 * kSide;
-  const std::int64_t padded = steps_of(depth) * kThirdsDepth;
-  for (std::int64_t k = 0; k < padded; k += 2) {
+  for (std::int64_t k = 0; k < round_up(depth, kThirdsDepth); k += 2) {
     float* out = to + k / kThirdsDepth * kStepOfPanel + k % kThirdsDepth / 2 * kRow;
     for (std::int64_t c = 0; c < kRow; c += kSide) {
       const auto row = [=](std::int64_t i) { return i < depth ? (__m512)load<16>(panel + i * kRow + c) : __m512{}; };
@@ -94,8 +92,8 @@ void thirds_product(const float* a, const float* b, std::int64_t depth, std::int
                     bool add) noexcept {
   // So few steps of a panel, and the sums, stay in the first-level cache while the rows pass by.
   constexpr std::int64_t kAtOnce = 2, kLine = kCacheLine / sizeof(float);
-  const std::int64_t steps = steps_of(depth), row_tiles = (rows + 2 * kSide - 1) / (2 * kSide);
-  const std::int64_t share = (kAtOnce * kStepOfPanel / kLine + row_tiles - 1) / row_tiles * kLine;
+  const std::int64_t steps = steps_of(depth), row_tiles = round_up(rows, 2 * kSide) / (2 * kSide);
+  const std::int64_t share = round_up(kAtOnce * kStepOfPanel, kLine * row_tiles) / row_tiles;
   for (std::int64_t s = 0; s < steps; s += kAtOnce) {
     const std::int64_t end = std::min(s + kAtOnce, steps);
     for (std::int64_t tile = 0; tile < row_tiles; tile++) {

@@ -7,6 +7,7 @@
 // digits.
 #pragma once
 
+#include "aligned.hpp"
 #include "rows.hpp"
 #include "tileregisters.hpp"
 
@@ -16,7 +17,7 @@ constexpr std::int64_t kThirdsDepth = 2 * kSide;  // of K in one step; what is l
 
 /// Floats of rows_to_thirds and panel_to_thirds.
 constexpr std::int64_t thirds_of_rows(std::int64_t rows, std::int64_t depth) {
-  return (rows + kSide - 1) / kSide * ((depth + kThirdsDepth - 1) / kThirdsDepth) * 3 * kSide * kSide;
+  return round_up(rows, kSide) * round_up(depth, kThirdsDepth) / 2 * 3;
 }
 constexpr std::int64_t thirds_of_panel(std::int64_t depth) { return thirds_of_rows(2 * kSide, depth); }
 

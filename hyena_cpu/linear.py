@@ -18,8 +18,8 @@ class Packing(NamedTuple):
     """How dense layers are packed: the numbers that they multiply, and where they lie.
 
     shelf: beside others on it; None: each by itself.
-    thirds: whether float32 ones may be kept a second time, as sums of bfloat16 numbers, for long
-        pieces (`Linear.weight`), where the CPU multiplies these faster.
+    thirds: whether float32 ones are kept a second time, as sums of bfloat16 numbers, for long
+        pieces (`Linear.weight`).
     """
 
     dtype: Dtype = "float32"
@@ -64,7 +64,7 @@ class Linear:
         packing = packing or Packing()
         self.packed = self._of_long = kernels.PackedLinear(weight, packing.dtype, packing.shelf)
         self.bias = bias
-        if long and packing.thirds and packing.dtype == "float32" and kernels.multiplies_thirds():
+        if long and packing.thirds:
             self._of_long = kernels.PackedLinear(weight, "thirds")
 
     @classmethod

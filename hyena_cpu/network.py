@@ -79,7 +79,8 @@ class Network:
             raise InputError(f"decode {decode!r} is not known; known: auto, exact, direct")
         self.decode: Decode = decode
         self.convolutions = Convolutions(SPECTRA_BUDGET, config.max_length, decode)
-        layers = LayerTensors(tensors, Packing(dtype, kernels.Shelf(), self._may_have_thirds()))
+        self._thirds = self._may_have_thirds() and kernels.multiplies_thirds()
+        layers = LayerTensors(tensors, Packing(dtype, kernels.Shelf(), self._thirds))
         self._embedding = tensors["embedding.weight"]
         self._positions = tensors.get("positions.weight")
         self.blocks = [
@@ -110,7 +111,8 @@ class Network:
     def _may_have_thirds(self) -> bool:
         """Where bits depend on how a sequence is cut anyway, and memory allows it."""
         convolves = any(layer.mixer.kind in TRANSFORMED for layer in self.config.layers)
-        return convolves and self.num_parameters <= MOST_IN_THIRDS
+        few = self.num_parameters <= MOST_IN_THIRDS
+        return self.dtype == "float32" and convolves and few
 
     # ---- what it is
 
@@ -196,21 +198,17 @@ class Network:
         it in. ahead: and drop their histories but for so many further tokens. prefix: without
         states, rows of the first piece that every other one follows.
 
-        A piece has the bits that it has by itself: those of few rows go apart from long ones.
+        A piece has the bits that it has by itself: where long ones have thirds, others go apart.
         """
         long = [len(piece) > FEW_ROWS for piece in pieces]
-        if not prefix and any(long) and not all(long):
+        if self._thirds and not prefix and any(long) and not all(long):
             rows: dict[int, Floats] = {}
             for kind in (True, False):
                 own = [i for i, one in enumerate(long) if one is kind]
-                x = self._rows(
-                    [pieces[i] for i in own],
-                    None if states is None else [states[i] for i in own],
-                    depth=depth,
-                    keep=keep,
-                    ahead=ahead,
-                )
-                rows.update(zip(own, split(x, [pieces[i] for i in own]), strict=True))
+                batch = [pieces[i] for i in own]
+                those = None if states is None else [states[i] for i in own]
+                x = self._rows(batch, those, depth=depth, keep=keep, ahead=ahead)
+                rows.update(zip(own, split(x, batch), strict=True))
             return np.concatenate([rows[i] for i in range(len(pieces))])
         if states is None:
             starts = [0, *[prefix] * (len(pieces) - 1)]
