@@ -19,7 +19,7 @@ from .context import split
 from .errors import InputError, LimitError, ModelError
 from .network import PROGRESS_ROWS, Floats, Ids, log_softmax
 from .online import ahead_for
-from .state import State
+from .state import NO_ROOM, State
 from .step import RecordedStep
 from .step_plan import FOR_EVER, MOST_DROPPED
 from .whole import WholeSequences
@@ -156,6 +156,7 @@ class Engine(WholeSequences):
         x = self._run([state], [ids], ahead=ahead, room=room)[-1:].copy()
         state.logits = self._logits_of(self._normed(x))[0]
         state.reserve(room)
+        state.room = state.position, state.position + room if state.last is None else state.last
         return state
 
     def _ahead(self, room: int, max_new_tokens: int | None, history: str) -> int | None:
@@ -227,13 +228,18 @@ class Engine(WholeSequences):
         self, recorded: RecordedStep, states: list[State], tokens: list[int]
     ) -> Floats:
         """What `_run` and the head do, in one call."""
-        longest = 0
+        longest, covered = 0, True
         for state in states:
             if state.last is not None:
                 state.check_room(1)
             longest = max(longest, state.position + 1)
-        if longest > self._fitting[0] or len(states) > self._fitting[1]:
-            self._check_steps(longest, len(states))
+            covered = covered and state.covers(1)
+        length, batch, with_room = self._fitting
+        if longest > length or len(states) > batch or (with_room and not covered):
+            if covered:
+                self._check_covered(states)
+            else:
+                self._check_steps(longest, len(states))
         for state in states:
             state.torn = True
         logits = recorded.run(states, tokens, self.threads)
@@ -252,7 +258,27 @@ class Engine(WholeSequences):
             self.check_length(further, batch, new=1, logits_rows=1, state=True)
         except LimitError:
             further = length
-        self._fitting = further, batch
+        self._fitting = further, batch, False
+
+    def _check_covered(self, states: list[State]) -> None:
+        """LimitError if steps of states that have room for them do not fit side by side: for one
+        that was found out when its room was made.
+        """
+        if len(states) == 1:
+            return
+        begin, end = min(s.room[0] for s in states), max(s.room[1] for s in states)
+        end, dropped = min(end, self.max_length or end), _dropped_for(states)
+        self.check_length(
+            end,
+            len(states),
+            new=1,
+            room=end - begin - 1,
+            logits_rows=1,
+            state=True,
+            ahead=dropped,
+            dropped=dropped is not None,
+        )
+        self._fitting = end, len(states), True
 
     def _step_tokens(self, tokens: Any) -> list[int]:
         """Checked ids of one token of each sequence."""
@@ -303,24 +329,33 @@ class Engine(WholeSequences):
         `planner.plan`.
         """
         lengths = [len(piece) for piece in pieces]
+        longest_piece = max(lengths)
         for state, n in zip(states, lengths, strict=True):
             state.check_room(n)
         longest = max(s.position + n for s, n in zip(states, lengths, strict=True))
-        self.check_length(
-            longest + room,
-            len(states),
-            new=max(lengths),
-            room=room,
-            logits_rows=logits_rows,
-            state=True,
-            scored=scored or not keep,
-            ahead=ahead,
-            peek=not keep,
-        )
+        covered = longest_piece == 1 and not room and all(state.covers(1) for state in states)
+        if keep and covered:
+            self._check_covered(states)
+        else:
+            dropped = _dropped_for(states) if keep else None
+            self.check_length(
+                longest + room,
+                len(states),
+                new=longest_piece,
+                room=room,
+                logits_rows=logits_rows,
+                state=True,
+                scored=scored or not keep,
+                ahead=dropped or ahead,
+                dropped=dropped is not None,
+                peek=not keep,
+            )
         if not keep:
             return self._rows(pieces, states, keep=False)
         for state in states:
             state.torn, state.seat = True, None
+            if state.last is None and not covered:
+                state.room = NO_ROOM
         x = self._rows(pieces, states, ahead=ahead)
         for state, n in zip(states, lengths, strict=True):
             if ahead is not None:
@@ -328,3 +363,11 @@ class Engine(WholeSequences):
             state.position += n
             state.torn = False
         return x
+
+
+def _dropped_for(states: list[State]) -> int | None:
+    """Tokens for which the histories of all states were dropped; None where one has its own."""
+    ends = [state.last for state in states]
+    if None in ends:
+        return None
+    return max(end - state.room[0] for end, state in zip(ends, states, strict=True) if end)

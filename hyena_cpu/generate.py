@@ -18,6 +18,7 @@ from . import sampling
 from .closing import Closing
 from .errors import InputError
 from .prompts import Ids, Options, Prompt, prepare
+from .step_plan import LONGEST_HORIZON
 from .text_stream import StopStrings
 from .tokenizers import TokenStream
 
@@ -111,17 +112,27 @@ def samples(
         )
     ids = None if before is None else np.concatenate([before, prompt.ids])
     begin = time.perf_counter()
-    state = _taken_in(model, prompt, state) if prompt.new_tokens or keep else None
+    state = _taken_in(model, prompt, state, keep) if prompt.new_tokens or keep else None
     prompt_ms = 1e3 * (time.perf_counter() - begin)
     for i in range(count):
         own = state.fork() if state is not None and i < count - 1 else state
         yield TextStream(model, own, prompt, ids, options, params, seed, i, prompt_ms)
 
 
-def _taken_in(model: Model, prompt: Prompt, state: State | None) -> State:
+def drops_history(model: Model, prompt: Prompt, keep: bool = False) -> bool:
+    """Whether a run lets go of its history: where that does not change a bit of what it writes.
+
+    As many tokens as are summed up for in advance do not need it; with `keep` others may follow.
+    """
+    planned = 0 < prompt.new_tokens <= LONGEST_HORIZON
+    return planned and not keep and model.decode != "direct" and len(prompt.ids) > 0
+
+
+def _taken_in(model: Model, prompt: Prompt, state: State | None, keep: bool) -> State:
     """The state after the prompt, with room for what follows."""
     if len(prompt.ids) or state is None:
-        return model.prefill(prompt.ids, state, max_new_tokens=prompt.new_tokens)
+        history: Literal["keep", "drop"] = "drop" if drops_history(model, prompt, keep) else "keep"
+        return model.prefill(prompt.ids, state, max_new_tokens=prompt.new_tokens, history=history)
     if state.logits is None:
         raise InputError(
             "the state was saved at its beginning or after a rewind, so its next token is not "

@@ -102,7 +102,8 @@ class Network:
                 tensors[f"{name}.weight"], None, Packing(shelf=layers.packing.shelf)
             )
         self._recorded: step.RecordedStep | None = None
-        self._fitting = (0, 0)  # length and number of states for which steps have been checked
+        # Length and number of states for which steps have been checked, or only with room made.
+        self._fitting = (0, 0, False)
         if self._head is not None:
             self._recorded = step.record(
                 self._embedding, self._positions, self.blocks, self._norm, self._head
@@ -178,7 +179,7 @@ class Network:
             needed.check(self.max_memory)
             left = self.max_memory - needed.needed
             self.convolutions.cache.limit(left - left // planner.KEPT_SHARE)
-            self._fitting = (0, 0)  # this call may keep what those steps were to have
+            self._fitting = (0, 0, False)  # this call may keep what those steps were to have
 
     # ---- the forward pass
 

@@ -26,8 +26,8 @@ Rows = tuple[tuple[str, int], ...]
 @dataclass(frozen=True)
 class Call:
     """One call: `batch` sequences that stand at `before`, take in `new` tokens each, and make room
-    for `room` further ones. ahead: for so many at most, their history dropped. peek: all of them
-    continue one state, which stays as it is.
+    for `room` further ones. ahead: for so many at most, their history dropped; dropped: long ago.
+    peek: all of them continue one state, which stays as it is.
     """
 
     before: int
@@ -37,6 +37,7 @@ class Call:
     state: bool
     ahead: int | None
     peek: bool
+    dropped: bool = False
 
     @property
     def states(self) -> int:
@@ -71,7 +72,8 @@ class Call:
     @property
     def steps(self) -> bool:
         """Whether its tokens are taken in one by one."""
-        return self.state and not self.peek and goes_by_steps(self.before, self.new)
+        by_steps = self.dropped or goes_by_steps(self.before, self.new)
+        return self.state and not self.peek and by_steps
 
 
 def layers(model: Network, call: Call) -> Iterator[Rows]:
@@ -133,7 +135,7 @@ def head(model: Network, call: Call, logits_rows: int, hidden_rows: int, scored:
 
 def preparations(model: Network, call: Call) -> Iterator[Rows]:
     """What is held while steps are prepared for, one layer at a time."""
-    if not call.prepares:
+    if not call.prepares or call.dropped:
         return
     states = sum(_state_after(block.mixer, call) for block in model.blocks)
     if call.ahead is None:
@@ -165,6 +167,8 @@ def _prompt(mixer: Mixer, call: Call, length: int | None = None) -> int:
 
 
 def _state_before(mixer: Mixer, call: Call) -> int:
+    if call.dropped:
+        return mixer.state_bytes(call.before, call.ahead) * call.states
     return _prompt(mixer, call, call.before) * call.states if call.before else 0
 
 

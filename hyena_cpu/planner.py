@@ -64,6 +64,7 @@ def plan(
     scored: bool | None = None,
     ahead: int | None = None,
     peek: bool = False,
+    dropped: bool = False,
 ) -> Plan:
     """Bytes by buffer for `batch` sequences that reach `length` tokens each.
 
@@ -75,6 +76,7 @@ def plan(
         scored: whether log-probabilities of tokens are computed (None: where there is no state and
             nothing is returned).
         ahead: by so many tokens at most, their history dropped.
+        dropped: it was dropped by an earlier call, for `ahead` tokens.
         peek: the sequences are continuations of one state, which stays as it is.
     """
     if length < 1 or batch < 1:
@@ -82,7 +84,9 @@ def plan(
     new = length - room if new is None else new
     if new < 1 or room < 0 or new + room > length:
         raise InputError(f"plan: new {new} and room {room} do not fit length {length}")
-    call = Call(length - room - new, new, room, batch, state, ahead, peek)
+    if dropped and ahead is None:
+        raise InputError("plan: a history was dropped for a number of tokens: say ahead")
+    call = Call(length - room - new, new, room, batch, state, ahead, peek, dropped)
     if scored is None:
         scored = not (state or logits_rows or hidden_rows)
     residual = ("residual stream", 4 * model.config.d_model * call.tokens)

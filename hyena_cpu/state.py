@@ -60,13 +60,17 @@ class LayerState(Protocol):
         """Makes a new state what `parts` were taken of. InputError if they do not fit."""
 
 
+NO_ROOM = (0, 0)
+
+
 class State(Closing):
     """One sequence under way: feed it with `Model.extend` or `Model.step`.
 
     position: tokens taken in so far. logits: float32 [logits_width] of the last one, or None where
     they are not known: at the start, and after a rewind. torn: a call was interrupted while it
     changed the layers; the state cannot go on. last: where it has to end, because its history was
-    dropped, or None. As a context it is closed at the end.
+    dropped, or None. room: from where to where its memory was made and checked at once. As a
+    context it is closed at the end.
     """
 
     def __init__(self, layers: list[LayerState], fingerprint: str) -> None:
@@ -77,6 +81,7 @@ class State(Closing):
         self.torn = False
         self.closed = False
         self.last: int | None = None
+        self.room = NO_ROOM
         self._tokens: Ids | None = None
         self.seat: Any = None  # what the recorded step keeps of the layers (step.py)
 
@@ -123,6 +128,10 @@ class State(Closing):
                 f"cannot reach {self.position + n}: prefill with history='keep' to go on longer"
             )
 
+    def covers(self, n: int) -> bool:
+        """Whether n further tokens, taken in one by one, stay in the room that was made."""
+        return self.position + n <= self.room[1]
+
     def find_last(self) -> None:
         """Sets `last`, after layers have dropped their history."""
         found = [layer.last for layer in self.layers if layer.last is not None]
@@ -134,7 +143,7 @@ class State(Closing):
         twin.position, twin.torn, twin.closed = self.position, self.torn, self.closed
         twin.logits = None if self.logits is None else self.logits.copy()
         twin._tokens = self._tokens  # never written to
-        twin.last = self.last
+        twin.last, twin.room = self.last, self.room
         return twin
 
     def reserve(self, n: int) -> None:
@@ -174,6 +183,8 @@ class State(Closing):
         for layer in self.layers:
             layer.rewind(position)
         self.position, self.logits = position, None
+        if position < self.room[0]:
+            self.room = NO_ROOM
         self._tokens = None if tokens is None else tokens[:position]
         self.torn = False
 
@@ -203,6 +214,8 @@ class State(Closing):
         self.logits = parts.maybe_floats("logits", None)
         self._tokens = parts.maybe_ids("tokens", self.position)
         self.find_last()
+        if self.last is not None:
+            self.room = self.position, self.last
         for i, layer in enumerate(self.layers):
             if layer.position != self.position:
                 raise parts.refuse(f"is at {self.position} but its layer {i} at {layer.position}")

@@ -66,7 +66,7 @@ class FakeModel:
         self.vocab_size, self.max_length, self.causal = vocab_size, max_length, True
         self.generation = generation or {}
         self.name, self.num_parameters, self.numerics = "fake", 0, {"dtype": "none"}
-        self.fingerprint = "fake"
+        self.fingerprint, self.decode = "fake", "auto"
         self.notes: list[str] = []
         self.calls: list[str] = []
         self._script, self._begin = script, prompt_length
@@ -82,7 +82,7 @@ class FakeModel:
             raise InputError("token id outside the vocabulary")
         return array.astype(np.int32)
 
-    def prefill(self, ids, state=None, *, max_new_tokens=None) -> FakeState:
+    def prefill(self, ids, state=None, *, max_new_tokens=None, history="keep") -> FakeState:  # noqa: ARG002
         self.calls.append("prefill")
         state = FakeState() if state is None else state
         self.reserved = max_new_tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from toy import CAUSAL, IMPLICIT, layer, model, tokens
 import hyena_cpu
 from hyena_cpu import InputError, LimitError
 from hyena_cpu.config import HyenaConfig
+from hyena_cpu.generate import TextStream, drops_history, generate, samples
+from hyena_cpu.model import Model
+from hyena_cpu.prompts import Options, append, prepare
 
 causal = pytest.mark.parametrize("name", CAUSAL)
 LONG = replace(
@@ -72,6 +76,93 @@ def test_max_memory_knows_what_is_dropped() -> None:
     assert m.prefill(tokens(8000), max_new_tokens=100, history="drop").last == 8128
     with pytest.raises(LimitError, match="max-memory"):
         m.prefill(tokens(8000), max_new_tokens=100)
+
+
+@pytest.mark.parametrize("options", [{"greedy": True}, {"temperature": 1.0, "seed": 3}])
+def test_a_run_whose_state_nobody_wants_drops_its_history(options: dict[str, Any]) -> None:
+    """With the same log-probabilities to the bit, and where a history does not fit."""
+    chosen = Options(max_new_tokens=100, **options)
+    needed = {
+        ahead: hyena_cpu.plan(model(LONG), 8100, room=100, ahead=ahead).needed
+        for ahead in (None, 100)
+    }
+
+    def run(m: Model, keep: bool) -> TextStream:
+        found = next(samples(m, prepare(m, tokens(8000), chosen), chosen, keep=keep))
+        assert len(list(found)) == 100
+        return found
+
+    kept, dropped = (run(model(LONG), keep) for keep in (True, False))
+    assert dropped.tokens == kept.tokens
+    assert dropped.logprobs == kept.logprobs
+    tight = model(LONG, max_memory=(needed[100] + needed[None]) // 2)
+    assert run(tight, keep=False).tokens == kept.tokens
+    with pytest.raises(LimitError, match="max-memory"):
+        run(tight, keep=True)
+
+
+def test_what_needs_its_history_keeps_it() -> None:
+    m, direct = model(LONG), model(LONG, decode="direct")
+    few, most, many, none = (
+        prepare(m, tokens(20), Options(max_new_tokens=n)) for n in (1, 16_384, 16_385, 0)
+    )
+    assert drops_history(m, few)
+    assert drops_history(m, most)
+    assert not drops_history(m, many)  # bits depend on how far ahead is planned
+    assert not drops_history(m, none)
+    assert not drops_history(m, few, keep=True)
+    assert not drops_history(direct, few)
+    assert len(generate(direct, tokens(20), max_new_tokens=3).tokens) == 3
+    assert not drops_history(m, append(m, [], Options(max_new_tokens=1), 20))
+
+
+@pytest.mark.parametrize("history", ["keep", "drop"])
+def test_room_that_was_made_is_used_without_asking_again(history: str) -> None:
+    """Steps, forks and chunks with no more memory than the prompt was given."""
+    ahead = 100 if history == "drop" else None
+    needed = hyena_cpu.plan(model(LONG), 8100, room=100, ahead=ahead).needed
+    m, free = model(LONG, max_memory=needed), model(LONG)
+    state, want = (
+        one.prefill(tokens(8000), max_new_tokens=100, history=history) for one in (m, free)
+    )
+    assert state.room == (8000, state.last or 8100)
+    same_bits(steps(m, state, 40), steps(free, want, 40))
+    twins, others = [state.fork(), state], [want.fork(), want]
+    same_bits(m.step(twins, [1, 2]), free.step(others, [1, 2]))
+    if history == "drop":
+        same_bits(m.extend(state, tokens(30)), free.extend(want, tokens(30)))
+        return
+    steps(m, state, 59)
+    assert not state.covers(1)
+    with pytest.raises(LimitError, match="max-memory"):
+        m.step(state, 1)
+
+
+def test_room_for_one_is_none_for_many() -> None:
+    plan = {
+        n: hyena_cpu.plan(model(LONG), 8100, n, new=1, room=99, ahead=100, dropped=True).needed
+        for n in (1, 60)
+    }
+    needed = hyena_cpu.plan(model(LONG), 8100, room=100, ahead=100).needed
+    assert plan[1] < needed < plan[60]
+    m = model(LONG, max_memory=needed)
+    state = m.prefill(tokens(8000), max_new_tokens=100, history="drop")
+    many = [state.fork() for _ in range(60)]
+    with pytest.raises(LimitError, match="max-memory"):
+        m.step(many, [1] * 60)
+    m.step(many[:2], [1, 2])
+
+
+def test_room_is_gone_with_what_it_was_made_after() -> None:
+    m = model(LONG)
+    state = m.prefill(tokens(500), max_new_tokens=100)
+    state.rewind(499)
+    assert not state.covers(1)
+    state = m.prefill(tokens(500), max_new_tokens=100)
+    m.extend(state, tokens(90))  # so many go through a transform
+    assert not state.covers(1)
+    with pytest.raises(InputError, match="say ahead"):
+        hyena_cpu.plan(m, 100, dropped=True)
 
 
 def test_the_end_is_announced_and_kept() -> None:

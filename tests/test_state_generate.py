@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import PACKAGE_HOME
+from model_files import folder, stored
 from test_cli import SAYS, assert_one_line, fake
 from test_cli_bundled import PROMPT, command, program
 from test_cli_bundled import pytestmark as with_bundled_model
@@ -159,8 +160,18 @@ def test_the_program_stops_and_goes_on(tmp_path: Path) -> None:
     assert text.returncode == 0
     plan = program("generate", "--dry-run", "-n", "0", "--json", "--state-in", path, "and")
     assert json.loads(plan.stdout)["length"] == whole["prompt_tokens"] + 24 + 1
-    refused = program("generate", PROMPT, "--dry-run", "--state-out", path)
-    assert_one_line(refused, 2, "--dry-run writes nothing, so --state-out cannot act")
+
+
+def test_the_plan_knows_whether_a_state_is_saved(tmp_path: Path) -> None:
+    weights = str(folder(tmp_path / "model", *stored("hyenadna/hf_causal_lm")))
+    path = tmp_path / "s"
+    args = ["generate", "-m", weights, "--dry-run", "--json", "-n", "4", "ACGT" * 10]
+    dropped, kept = (
+        json.loads(program(*args, *more).stdout)["bytes"]["total"]
+        for more in ([], ["--state-out", str(path)])
+    )
+    assert dropped != kept
+    assert not path.exists()
 
 
 @with_bundled_model

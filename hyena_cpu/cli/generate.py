@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
     runs = _saved(args, _watched(args, model, found))
     with Output(args.output) as out:
         if args.dry_run:
-            _plan(out, model, prompt, args.num_samples, form)
+            _plan(out, model, prompt, args.num_samples, keep, form)
         elif form == "text":
             _text(out, args, data, runs)
         else:
@@ -265,15 +265,16 @@ def _object(
     return named
 
 
-def _plan(out: Output, model: Model, prompt: Prompt, count: int, form: str) -> None:
+def _plan(out: Output, model: Model, prompt: Prompt, count: int, keep: bool, form: str) -> None:
+    from ..generate import drops_history
     from ..planner import plan
 
     length = prompt.position + len(prompt.ids) + prompt.new_tokens
     # A sample is continued from a copy of the prompt's state, so two states are alive.
     new = max(1, len(prompt.ids))
-    needed = plan(
-        model, length, batch=min(count, 2), new=new, room=max(0, length - prompt.position - new)
-    )
+    room = max(0, length - prompt.position - new)
+    ahead = room if drops_history(model, prompt, keep) else None
+    needed = plan(model, length, batch=min(count, 2), new=new, room=room, ahead=ahead)
     if form == "text":
         out.write(plan_table(needed))
     else:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..plan_phases import Rows
     from ..planner import Plan
 
-WRITTEN = ("resume", "plot", "state_out")  # options that act on what a run writes
+WRITTEN = ("resume", "plot")  # options that act on what a run writes
 
 
 def add_dry_run_option(group: Any) -> None:
