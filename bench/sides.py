@@ -11,11 +11,12 @@
     {"do": "memory", "length": 8192}      -> {"bytes": most in memory during a call, less before}
     {"do": "floor", "of": "prefill", "length": 8192}  -> {"seconds": that the machine itself needs}
 
-The first request for a length makes what is kept, and two calls that are not told of: some things
-are kept from their second use on. Calls that are short are repeated for a tenth of a second and
-their median told. Of decode DECODE tokens are a call, and each answer follows a tenth of a second
-of tokens not told: it takes as long until a processor that has waited is fast again. Where
-something is not there, or fails for want of memory, the answer is {"absent": why}.
+The first request for a length makes what is kept, and a call that is not told of. Each answer
+follows calls not told for AWAKE_S, one at least: some things are kept from their second use on, and
+it takes as long until a processor that has waited is fast again. Calls of LONG_S and more go
+without. Calls that are short are repeated for SPELL_S and their median told; of decode DECODE
+tokens are a call. Where something is not there, or fails for want of memory, the answer is
+{"absent": why}.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ DECODE = 64  # steps of a call
 LONG_PROMPT = 65_536  # tokens that attention takes in within minutes
 MOST_MEMORY = 1 << 40  # bytes: no limit, but under one freed memory is not kept
 ROOM = 16 * DECODE  # tokens after the prompt, from where a sequence goes back to it
-UNTOLD = 2  # calls before the first that counts
-SPELL_S = 0.1
+AWAKE_S, SPELL_S, LONG_S = 0.3, 0.1, 10.0
 
 Options = dict[str, Any]
 Call = Callable[[], Any]
@@ -208,6 +208,7 @@ class Answers:
         self._options = options
         self._made: tuple[str, int] | None = None
         self._call: Call = lambda: None
+        self._lasts = 0.0
 
     def __call__(self, request: dict[str, Any]) -> dict[str, Any]:
         what, length = request["do"], request["length"]
@@ -222,16 +223,14 @@ class Answers:
             return {"bytes": make(self._options, what, length)()}
         if self._made != (what, length):
             self._call = make(self._options, what, length)
-            for _ in range(UNTOLD):
-                self._call()
+            self._lasts, _ = spell(self._call, 0.0)
             self._made = what, length
         # Without a decoder a token is the whole prefix again.
-        stepping = what == "decode" and self._options["side"] != "PyTorch Hyena"
-        steps = DECODE if stepping else 1
-        if stepping:
-            spell(self._call, SPELL_S)
-        seconds, faults = spell(self._call, SPELL_S)
-        return {"seconds": seconds / steps, "faults": faults}
+        steps = DECODE if what == "decode" and self._options["side"] != "PyTorch Hyena" else 1
+        if self._lasts < LONG_S:
+            spell(self._call, AWAKE_S)
+        self._lasts, faults = spell(self._call, SPELL_S)
+        return {"seconds": self._lasts / steps, "faults": faults}
 
 
 def spell(call: Call, lasting: float) -> tuple[float, float]:
