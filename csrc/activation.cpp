@@ -1,6 +1,7 @@
 #include "activation.hpp"
 
 #include "parallel.hpp"
+#include "sizes.hpp"
 
 namespace hyena {
 namespace {
@@ -13,7 +14,7 @@ constexpr std::int64_t kPiece = 32768;
 template <class F>
 void map(ConstRows x, ConstRows x2, Rows y, int threads, F f) noexcept {
   const std::int64_t block = y.cols < kPiece ? kPiece / (y.cols > 0 ? y.cols : 1) : 1;
-  parallel_for((y.rows + block - 1) / block, threads, [&](std::int64_t piece, int) {
+  parallel_for(pieces_of(y.rows, block), threads, [&](std::int64_t piece, int) {
     const std::int64_t end = (piece + 1) * block < y.rows ? (piece + 1) * block : y.rows;
     for (std::int64_t i = piece * block; i < end; i++) {
       const float *a = x.row(i), *b = x2.row(i);

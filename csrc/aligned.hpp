@@ -9,11 +9,12 @@
 #include <sys/mman.h>
 #endif
 
+#include "sizes.hpp"
+
 namespace hyena {
 
 constexpr std::size_t kCacheLine = 64, kHugePage = std::size_t{2} << 20;
 
-constexpr std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 /// So many floats, and what is missing to whole cache lines.
 constexpr std::int64_t whole_lines(std::int64_t floats) { return round_up(floats, kCacheLine / sizeof(float)); }
 

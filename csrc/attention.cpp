@@ -8,6 +8,7 @@
 
 #include "aligned.hpp"
 #include "parallel.hpp"
+#include "sizes.hpp"
 #include "tile.hpp"
 
 // The softmax is taken online (Milakov and Gimelshein, arXiv 1805.02867) over blocks of slots
@@ -39,8 +40,6 @@ inline vf weight_of(vf x) {
   return x < splat(-87.0f) ? vf{} : y;
 }
 
-std::int64_t whole_lanes(std::int64_t width) { return (width + kLanes - 1) / kLanes * kLanes; }
-
 /// One worker's memory.
 struct Scratch {
   float* q;             // [strips][hd][rows of the strip], scaled
@@ -50,7 +49,7 @@ struct Scratch {
   float *peak, *total;  // [kQueries] running maximum and sum of weights
 
   static std::array<std::int64_t, 6> sizes(std::int64_t hd) {
-    const std::int64_t width = whole_lanes(hd);
+    const std::int64_t width = round_up(hd, kLanes);
     return {kQueries * ((hd + 15) / 16 * 16),
             kQueries * width,
             width == hd ? 0 : kBlock * width,
@@ -157,7 +156,7 @@ void strip_block(const Head& head, const Span& span, const Strip& strip, std::in
   while (first <= last && end(first) <= 0) first++;
   while (first <= last && low(last) >= kBlock) last--;
   if (first > last) return;
-  const std::int64_t from = low(first) / kTile * kTile, to = (end(last) + kTile - 1) / kTile * kTile;
+  const std::int64_t from = low(first) / kTile * kTile, to = round_up(end(last), kTile);
   kScore[strip.rows - 1](strip.q, head, base, from, to, scores);
   for (std::int64_t r = first; r <= last; r++)
     soften(scores + r * kBlock, from, to, low(r), end(r), strip.peak[r], strip.total[r], strip.sum + r * head.width,
@@ -233,19 +232,19 @@ std::int64_t attend_scratch(std::int64_t width) {
 
 void attend_head(ConstRows q, CacheOf<const float> cache, Span span, std::int64_t h, Rows y, float* memory) noexcept {
   const std::int64_t hd = cache.width;
-  const Head head{cache.head_keys(h), cache.head_values(h), hd, whole_lanes(hd)};
+  const Head head{cache.head_keys(h), cache.head_values(h), hd, round_up(hd, kLanes)};
   piece(head, span, q, h * hd, 0, q.rows, y, Scratch(hd, memory));
 }
 
 void attend(ConstRows q, CacheOf<const float> cache, Span span, Rows y, int threads) {
   if (q.rows == 0) return;
-  const std::int64_t hd = cache.width, width = whole_lanes(hd);
-  const std::int64_t blocks = (q.rows + kQueries - 1) / kQueries;
+  const std::int64_t hd = cache.width, width = round_up(hd, kLanes);
+  const std::int64_t blocks = pieces_of(q.rows, kQueries);
   // Short work is cut into fewer pieces, each of several heads.
   const std::int64_t seen = span.end(q.rows - 1) - span.low(q.rows - 1);
   const std::int64_t work = 2 * hd * seen * std::min(q.rows, kQueries);
-  const std::int64_t heads = std::min(cache.heads, (kWorth + work - 1) / work);
-  const std::int64_t head_pieces = (cache.heads + heads - 1) / heads;
+  const std::int64_t heads = std::min(cache.heads, pieces_of(kWorth, work));
+  const std::int64_t head_pieces = pieces_of(cache.heads, heads);
   const std::int64_t pieces = blocks * head_pieces, share = attend_scratch(hd);
   const auto memory = aligned_array<float>(workers(pieces, threads) * share);
 

@@ -4,6 +4,7 @@
 
 #include "parallel.hpp"
 #include "simd.hpp"
+#include "sizes.hpp"
 
 namespace hyena {
 namespace {
@@ -33,7 +34,7 @@ void products(const float* a, const float* b, std::int64_t stride, std::int64_t 
 }  // namespace
 
 void lag_products(ConstRows x, std::int64_t first, Rows p, int threads) {
-  const std::int64_t pieces = (p.rows + kRows - 1) / kRows;
+  const std::int64_t pieces = pieces_of(p.rows, kRows);
   parallel_for(pieces, worth(p.rows * p.cols * x.cols, threads), [&](std::int64_t piece, int) {
     const std::int64_t end = std::min(p.rows, (piece + 1) * kRows);
     for (std::int64_t i = piece * kRows; i < end; i++) {

@@ -5,14 +5,13 @@
 #include "format.hpp"
 #include "pairs.hpp"
 #include "parallel.hpp"
+#include "sizes.hpp"
 #include "tile.hpp"
 
 namespace hyena {
 namespace {
 
 constexpr std::int64_t kWorth = 1 << 19;  // multiply-adds that pay for waking a thread (20-25 us)
-
-std::int64_t blocks_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
 /// Pieces of [rows] x [panels], and K in blocks, by shape alone.
 struct Cut {
@@ -21,14 +20,14 @@ struct Cut {
   std::int64_t pieces() const { return row_blocks * panel_blocks; }
 
   Cut(std::int64_t T, const PackedLinear& w, const Format& format) {
-    row_blocks = blocks_of(T, kMostRows);
-    rows = std::min(T, round_up(blocks_of(T, row_blocks), format.row_unit));
-    row_blocks = blocks_of(T, rows);
-    const std::int64_t worth = blocks_of(kWorth, rows * w.in_features() * kPanel);
+    row_blocks = pieces_of(T, kMostRows);
+    rows = std::min(T, round_up(pieces_of(T, row_blocks), format.row_unit));
+    row_blocks = pieces_of(T, rows);
+    const std::int64_t worth = pieces_of(kWorth, rows * w.in_features() * kPanel);
     panels = round_up(worth, kGroup);
-    panel_blocks = blocks_of(w.panels(), panels);
-    const std::int64_t blocks = blocks_of(w.words(), rows == 1 ? format.depth_of_one : kDepth);
-    depth = round_up(blocks_of(w.words(), blocks), format.depth_unit);
+    panel_blocks = pieces_of(w.panels(), panels);
+    const std::int64_t blocks = pieces_of(w.words(), rows == 1 ? format.depth_of_one : kDepth);
+    depth = round_up(pieces_of(w.words(), blocks), format.depth_unit);
     copied = format.copied(rows, depth);
     memory = copied + round_up(rows, kPadded) * kSums;
   }

@@ -8,6 +8,7 @@
 #include "rows.hpp"
 #include "shelf.hpp"
 #include "simd.hpp"
+#include "sizes.hpp"
 #include "thirds.hpp"
 
 namespace hyena {
@@ -32,7 +33,7 @@ class PackedLinear {
   std::int64_t in_features() const { return k_; }
   Numbers numbers() const { return numbers_; }
   std::int64_t words() const { return numbers_ == Numbers::bfloat16 ? (k_ + 1) / 2 : k_; }
-  std::int64_t panels() const { return (n_ + kPanel - 1) / kPanel; }
+  std::int64_t panels() const { return pieces_of(n_, kPanel); }
   std::int64_t panel_floats() const { return numbers_ == Numbers::thirds ? thirds_of_panel(k_) : words() * kPanel; }
   std::int64_t nbytes() const { return panels() * panel_floats() * static_cast<std::int64_t>(sizeof(float)); }
   const float* panel(std::int64_t p) const { return data_.get() + p * panel_floats(); }

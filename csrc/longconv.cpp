@@ -7,6 +7,7 @@
 #include "parallel.hpp"
 #include "rowconv.hpp"
 #include "scratch.hpp"
+#include "sizes.hpp"
 #include "transpose.hpp"
 
 namespace hyena {
@@ -19,8 +20,7 @@ namespace {
 constexpr bool by_channel(std::int64_t size) { return size >= (kLanes == 16 ? 1 << 18 : 1 << 20); }
 
 /// Times in whole vectors, and the distance between the channels of an unpacked tile: not a power of two.
-std::int64_t whole_vectors(std::int64_t length) { return (length + kLanes - 1) / kLanes * kLanes; }
-std::int64_t channel_stride(std::int64_t length) { return whole_vectors(length) + kTile; }
+std::int64_t channel_stride(std::int64_t length) { return round_up(length, kLanes) + kTile; }
 
 /// Calls channel(c, t, v) for c < kLanes with v = lane c of the rows row(t) .. row(t + kLanes - 1), zero from `end` on.
 template <class Row, class Channel>
@@ -82,7 +82,7 @@ constexpr std::int64_t kPiece = 1 << 14;
 /// f(begin, end) for pieces of [0, length).
 template <class F>
 void for_pieces(std::int64_t length, int threads, F f) {
-  parallel_for((length + kPiece - 1) / kPiece, threads,
+  parallel_for(pieces_of(length, kPiece), threads,
                [&](std::int64_t piece, int) { f(piece * kPiece, std::min((piece + 1) * kPiece, length)); });
 }
 
@@ -138,7 +138,7 @@ void conv_by_channel(const GatedConv& job, const TileView& spectrum, int threads
     parallel_for(kTile, threads, [&](std::int64_t c, int worker) {
       float* row = w + c * stride;
       const float skip = job.skip == nullptr ? 0.0f : job.skip[g * kTile + c];
-      const GatedRow whole{row, nullptr, nullptr, skip, row, job.start, whole_vectors(S)};
+      const GatedRow whole{row, nullptr, nullptr, skip, row, job.start, round_up(S, kLanes)};
       convolve_row(*plan, whole, spectrum.group(g) + c * spectrum.length, rows.of(worker));
     });
     for_pieces(S, threads, [&](std::int64_t begin, std::int64_t end) {
@@ -213,7 +213,7 @@ class RowLanes {
 void rows_by_time(const GatedRows& job, const TileView& spectrum, int threads) {
   constexpr int L = kLanes, parts = kTile / L;
   const auto plan = modular_plan(spectrum.length, 1);
-  const std::int64_t pieces = (job.z.rows + L - 1) / L, N = plan->rows();
+  const std::int64_t pieces = pieces_of(job.z.rows, L), N = plan->rows();
   const Scratch scratch(2 * L * N, workers(pieces, threads));
   parallel_for(pieces, threads, [&](std::int64_t piece, int worker) {
     float* const x = scratch.of(worker);

@@ -6,6 +6,7 @@
 
 #include "parallel.hpp"
 #include "simd.hpp"
+#include "sizes.hpp"
 
 namespace hyena {
 namespace {
@@ -19,7 +20,7 @@ constexpr int kTogether = kLanes == 16 ? 4 : 2;
 template <class F>
 void for_rows(Rows y, int threads, F f) noexcept {
   const std::int64_t block = y.cols < kPiece ? kPiece / y.cols : 1;
-  parallel_for((y.rows + block - 1) / block, threads, [&](std::int64_t piece, int) {
+  parallel_for(pieces_of(y.rows, block), threads, [&](std::int64_t piece, int) {
     std::int64_t i = piece * block;
     const std::int64_t end = i + block < y.rows ? i + block : y.rows;
     for (; i + kTogether <= end; i += kTogether) f(i, std::integral_constant<int, kTogether>());

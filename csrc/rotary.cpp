@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "parallel.hpp"
+#include "sizes.hpp"
 
 namespace hyena {
 namespace {
@@ -42,7 +43,7 @@ void rotate_row(float* x, std::int64_t position, std::int64_t heads, std::int64_
 void rotary(Rows x, const std::int64_t* positions, std::int64_t heads, double base, std::int64_t dims, int threads) {
   const std::int64_t width = x.cols / heads, half = dims / 2;
   const std::int64_t block = half < kAngles ? kAngles / half : 1;
-  const std::int64_t pieces = (x.rows + block - 1) / block;
+  const std::int64_t pieces = pieces_of(x.rows, block);
   const std::vector<double> rates = rotary_rates(base, dims);
   std::vector<float> turns(workers(pieces, threads) * dims);
 

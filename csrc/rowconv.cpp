@@ -3,6 +3,7 @@
 #include "modular_leaves.hpp"
 #include "parallel.hpp"
 #include "scratch.hpp"
+#include "sizes.hpp"
 
 namespace hyena {
 namespace {
@@ -25,20 +26,18 @@ class Vectors {
   const float* copy_;
 };
 
-constexpr std::int64_t vectors_of(std::int64_t length) { return (length + L - 1) / L; }
-
 }  // namespace
 
 void transform_row(const ModularPlan& plan, const float* taps, std::int64_t length, float* h) noexcept {
   const float scale = 1.0f / static_cast<float>(plan.points());
   alignas(kCacheLine) float copy[L];
   const Vectors w(taps, length, copy);
-  modular_transform<L>(plan, LaneLeaf<L>{plan}, h, vectors_of(length), [=](std::int64_t r) { return scale * w[r]; });
+  modular_transform<L>(plan, LaneLeaf<L>{plan}, h, pieces_of(length, L), [=](std::int64_t r) { return scale * w[r]; });
 }
 
 void convolve_row(const ModularPlan& plan, const GatedRow& row, const float* h, float* x) noexcept {
   alignas(kCacheLine) float copies[4][L];
-  const std::int64_t count = vectors_of(row.length), whole = row.length / L, rest = row.length % L;
+  const std::int64_t count = pieces_of(row.length, L), whole = row.length / L, rest = row.length % L;
   const Vectors z(row.z, row.length, copies[0]), pre(row.pre, row.length, copies[1]);
   const Vectors post(row.post, row.length, copies[2]);
   float *const out = row.out, *const last_out = copies[3];

@@ -209,7 +209,7 @@ void wkv_scan(const WkvScan& job, int threads) noexcept {
 void selective_scan(const SelectiveScan& job, int threads) noexcept {
   constexpr std::int64_t kOperations = 20;  // of one number of a channel's state, about
   const std::int64_t T = job.x.rows, D = job.x.cols, N = job.b.cols;
-  const std::int64_t pieces = (tile_groups(D) + kPiece - 1) / kPiece;
+  const std::int64_t pieces = pieces_of(tile_groups(D), kPiece);
   parallel_for(pieces, worth(T * D * N * kOperations, threads), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kPiece * kTile, end = std::min(begin + kPiece * kTile, D);
     for (std::int64_t t = 0; t < T; t++)

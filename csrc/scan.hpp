@@ -9,6 +9,7 @@
 // channels, N numbers per channel.
 #pragma once
 
+#include "sizes.hpp"
 #include "tiles.hpp"
 
 namespace hyena {
@@ -33,7 +34,7 @@ struct LinearScan {
 
   std::int64_t width() const { return q.cols / heads; }
   std::int64_t values() const { return v.cols / heads; }
-  std::int64_t features() const { return ((taylor ? taylor_features(width()) : width()) + kRows - 1) / kRows * kRows; }
+  std::int64_t features() const { return round_up(taylor ? taylor_features(width()) : width(), kRows); }
   std::int64_t columns() const { return tile_groups(values() + (normalize ? 1 : 0)) * kTile; }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "parallel.hpp"
+#include "sizes.hpp"
 
 namespace hyena {
 namespace {
@@ -130,7 +131,7 @@ void filter_group(const ShortConv& job, std::int64_t g, std::int64_t begin, std:
 void short_conv(const ShortConv& job, int threads) {
   const std::int64_t G = tile_groups(job.x.cols / job.parts), T = job.x.rows;
   const std::int64_t work = T * job.x.cols * job.taps.rows;
-  parallel_for((T + kRows - 1) / kRows, worth(work, threads), [&](std::int64_t piece, int) {
+  parallel_for(pieces_of(T, kRows), worth(work, threads), [&](std::int64_t piece, int) {
     const std::int64_t begin = piece * kRows, end = std::min(begin + kRows, T);
     for (std::int64_t g = 0; g < G; g++) filter_group(job, g, begin, end);
   });

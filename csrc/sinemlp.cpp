@@ -5,6 +5,7 @@
 #include "aligned.hpp"
 #include "parallel.hpp"
 #include "simd64.hpp"
+#include "sizes.hpp"
 
 namespace hyena {
 namespace {
@@ -57,8 +58,8 @@ void sine_tile(const double* features, std::int64_t times, const std::vector<Sin
 }  // namespace
 
 void sine_mlp(const double* features, std::int64_t L, const std::vector<SineLayer>& layers, float* out, int threads) {
-  const std::int64_t tiles = (L + kTile - 1) / kTile;
-  const std::int64_t pieces = (tiles + kTilesPerPiece - 1) / kTilesPerPiece;
+  const std::int64_t tiles = pieces_of(L, kTile);
+  const std::int64_t pieces = pieces_of(tiles, kTilesPerPiece);
   const std::int64_t E = layers.front().columns, P = layers.back().rows;
   std::int64_t widest = E;
   for (const SineLayer& layer : layers) widest = std::max(widest, layer.rows);
@@ -116,7 +117,7 @@ void filter_rows(const float* hidden, std::int64_t P, const float* weight, const
 void filter_block(const float* hidden, std::int64_t P, const float* weight, std::int64_t C, const Window& window,
                   std::int64_t t0, std::int64_t t1, float* out, int threads) {
   const std::int64_t step = kTile * kTilesPerPiece, start = t0 / step;
-  const std::int64_t pieces = (t1 + step - 1) / step - start;
+  const std::int64_t pieces = pieces_of(t1, step) - start;
   const bool windowed = window.times != nullptr;
   parallel_for(pieces, threads, [&](std::int64_t piece, int) {
     const std::int64_t from = std::max(t0, (start + piece) * step), to = std::min(t1, (start + piece + 1) * step);

@@ -8,6 +8,7 @@
 #include "crew.hpp"
 #include "rotary.hpp"
 #include "scratch.hpp"
+#include "sizes.hpp"
 
 namespace hyena {
 namespace {
@@ -129,7 +130,7 @@ class Run {
     if (op.add) epilogue.residual = read_only(to);
     const std::int64_t panels = op.weight.panels(), size = panels_of_piece(panels);
     ConstRows from{};
-    worker.each((panels + size - 1) / size, [&](std::int64_t piece) {
+    worker.each(pieces_of(panels, size), [&](std::int64_t piece) {
       if (from.data == nullptr) from = prepared(op, source(worker));
       const std::int64_t end = std::min(panels, (piece + 1) * size);
       linear_panels(from, op.weight, epilogue, to, piece * size, end, products(worker));

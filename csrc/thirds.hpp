@@ -9,6 +9,7 @@
 
 #include "aligned.hpp"
 #include "rows.hpp"
+#include "sizes.hpp"
 #include "tileregisters.hpp"
 
 namespace hyena {

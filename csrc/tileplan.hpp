@@ -20,6 +20,8 @@
 
 #include <cstdint>
 
+#include "sizes.hpp"
+
 namespace hyena {
 
 constexpr std::int64_t kBase = 16;  // inside a block lags are summed directly
@@ -88,7 +90,7 @@ struct TilePlan {
       // The sums for a period are begun one period before it.
       std::int64_t doubles = since + length;
       if (doubles < (kBlocks + 1) * length - base) doubles = (kBlocks + 1) * length - base;
-      doubles = (doubles + 2 * length - 1) / (2 * length) * (2 * length);
+      doubles = round_up(doubles, 2 * length);
       if (w < doubles) break;
       since = doubles, length *= 2;
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "parallel.hpp"
+#include "sizes.hpp"
 #include "transpose.hpp"
 
 namespace hyena {
@@ -27,8 +28,6 @@ void transpose_tile(const float* from, std::int64_t from_stride, float* to, std:
     for (int j = 0; j < kTile; j += kLanes)
       transpose_square(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
 }
-
-std::int64_t pieces_of(std::int64_t length, std::int64_t size) { return (length + size - 1) / size; }
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include "rows.hpp"
 #include "simd.hpp"
+#include "sizes.hpp"
 
 namespace hyena {
 
@@ -17,7 +18,7 @@ struct TileView {
 };
 
 /// Tiles that hold `channels` channels.
-constexpr std::int64_t tile_groups(std::int64_t channels) { return (channels + kTile - 1) / kTile; }
+constexpr std::int64_t tile_groups(std::int64_t channels) { return pieces_of(channels, kTile); }
 
 /// Channels in use in group g of `channels`: 16, or fewer in the last group.
 constexpr int tile_width(std::int64_t channels, std::int64_t g) {

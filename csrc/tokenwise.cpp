@@ -4,6 +4,7 @@
 
 #include "aligned.hpp"
 #include "parallel.hpp"
+#include "sizes.hpp"
 
 namespace hyena {
 namespace {
@@ -50,7 +51,7 @@ ConstRows read_only(Rows x) { return {x.data, x.rows, x.cols, x.stride}; }
 /// f(begin, end, memory, products) for blocks of `rows` tokens, with `share` floats of memory each.
 template <class F>
 void for_blocks(std::int64_t rows, std::int64_t share, int threads, F f) {
-  const std::int64_t blocks = (rows + kBlock - 1) / kBlock;
+  const std::int64_t blocks = pieces_of(rows, kBlock);
   const std::int64_t products = linear_scratch(), own_floats = products + whole_lines(share);
   const auto memory = aligned_array<float>(workers(blocks, threads) * own_floats);
   if (blocks <= 1) {

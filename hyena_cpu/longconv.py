@@ -26,7 +26,7 @@ _SCRATCH_ROWS = 8192
 # vectors of 16 lanes so are many from this size on, where rows of 16 leave the nearer caches (0.8
 # of the time at 32,768 tokens; on AVX2 it is more).
 _SIDE_BY_SIDE = 8
-_ONE_BY_ONE = 1 << 14
+_ONE_BY_ONE = 3 << 12
 
 
 class LongConv(Closing):
