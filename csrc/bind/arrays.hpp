@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "bind/bind.hpp"
 #include "tiles.hpp"
@@ -11,6 +12,14 @@
 namespace hyena {
 
 using FloatArray = py::array_t<float>;
+
+/// An array of this shape, strides in bytes, in the memory of `owner`. Sizes of numpy are of another type on some
+/// systems.
+inline FloatArray view_of(std::initializer_list<std::int64_t> shape, std::initializer_list<std::int64_t> strides,
+                          const float* data, py::handle owner) {
+  using Sizes = std::vector<py::ssize_t>;
+  return FloatArray(Sizes(shape.begin(), shape.end()), Sizes(strides.begin(), strides.end()), data, owner);
+}
 
 [[noreturn]] inline void reject(const std::string& op, const std::string& what) {
   throw py::value_error(op + ": " + what);

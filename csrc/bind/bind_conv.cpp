@@ -37,8 +37,8 @@ py::array short_conv_py(const FloatArray& x, const FloatArray& taps, const Maybe
     if (!fits || out->strides(0) != G * out->strides(1))
       reject(op, "out has shape " + shape_text(*out) + " but needs [" + std::to_string(parts) + ", " +
                      std::to_string(G) + ", " + std::to_string(T) + ", 16] with parts G groups apart");
-    y = FloatArray({parts * G, out->shape(2), out->shape(3)}, {out->strides(1), out->strides(2), out->strides(3)},
-                   out->data(), *out);
+    y = view_of({parts * G, out->shape(2), out->shape(3)}, {out->strides(1), out->strides(2), out->strides(3)},
+                out->data(), *out);
     if (!out->writeable()) reject(op, "out is read-only");
   } else {
     y = new_tiles(parts * G, T);
@@ -50,8 +50,7 @@ py::array short_conv_py(const FloatArray& x, const FloatArray& taps, const Maybe
     short_conv(job, team);
   }
   if (out) return *out;
-  return FloatArray({parts, G, T, std::int64_t{kTile}}, {G * y.strides(0), y.strides(0), y.strides(1), y.strides(2)},
-                    y.data(), y);
+  return view_of({parts, G, T, kTile}, {G * y.strides(0), y.strides(0), y.strides(1), y.strides(2)}, y.data(), y);
 }
 
 std::int64_t transform_size_py(std::int64_t minimum) {

@@ -45,8 +45,8 @@ Rows tail_rows(const std::string& op, MaybeArray& tails, std::int64_t count, con
 }
 
 py::array parts_view(const FloatArray& y, std::int64_t parts, std::int64_t G) {
-  return FloatArray({parts, G, std::int64_t{y.shape(1)}, std::int64_t{kTile}},
-                    {G * y.strides(0), y.strides(0), y.strides(1), y.strides(2)}, y.data(), y);
+  return view_of({parts, G, y.shape(1), kTile}, {G * y.strides(0), y.strides(0), y.strides(1), y.strides(2)}, y.data(),
+                 y);
 }
 
 py::tuple project_conv_py(const FloatArray& x, const NormWeights* norm, const PackedLinear& packed,

@@ -26,8 +26,8 @@ inline FloatArray new_tiles(std::int64_t groups, std::int64_t length, const Memo
     const std::unique_ptr<Owned> last(static_cast<Owned*>(p));
     if (last->memory) last->memory->leave(last->floats, std::move(last->data));
   });
-  const py::ssize_t size = sizeof(float);
-  return FloatArray({groups, length, std::int64_t{kTile}}, {stride * size, kTile * size, size}, data, owner);
+  const std::int64_t size = sizeof(float);
+  return view_of({groups, length, kTile}, {stride * size, kTile * size, size}, data, owner);
 }
 
 /// `out` checked, or new tiles.
