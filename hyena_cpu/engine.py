@@ -234,12 +234,10 @@ class Engine(WholeSequences):
                 state.check_room(1)
             longest = max(longest, state.position + 1)
             covered = covered and state.covers(1)
-        length, batch, with_room = self._fitting
-        if longest > length or len(states) > batch or (with_room and not covered):
-            if covered:
-                self._check_covered(states)
-            else:
-                self._check_steps(longest, len(states))
+        if covered:
+            self._check_covered(states)
+        elif longest > self._fitting[0] or len(states) > self._fitting[1]:
+            self._check_steps(longest, len(states))
         for state in states:
             state.torn = True
         logits = recorded.run(states, tokens, self.threads)
@@ -258,7 +256,7 @@ class Engine(WholeSequences):
             self.check_length(further, batch, new=1, logits_rows=1, state=True)
         except LimitError:
             further = length
-        self._fitting = further, batch, False
+        self._fitting = further, batch
 
     def _check_covered(self, states: list[State]) -> None:
         """LimitError if steps of states that have room for them do not fit side by side: for one
@@ -268,6 +266,9 @@ class Engine(WholeSequences):
             return
         begin, end = min(s.room[0] for s in states), max(s.room[1] for s in states)
         end, dropped = min(end, self.max_length or end), _dropped_for(states)
+        rooms = begin, end, dropped, len(states)
+        if rooms == self._fitting_rooms:
+            return
         self.check_length(
             end,
             len(states),
@@ -278,7 +279,7 @@ class Engine(WholeSequences):
             ahead=dropped,
             dropped=dropped is not None,
         )
-        self._fitting = end, len(states), True
+        self._fitting_rooms = rooms
 
     def _step_tokens(self, tokens: Any) -> list[int]:
         """Checked ids of one token of each sequence."""

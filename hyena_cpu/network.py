@@ -102,8 +102,9 @@ class Network:
                 tensors[f"{name}.weight"], None, Packing(shelf=layers.packing.shelf)
             )
         self._recorded: step.RecordedStep | None = None
-        # Length and number of states for which steps have been checked, or only with room made.
-        self._fitting = (0, 0, False)
+        # What steps have been checked for: length and number of states, or rooms that were made.
+        self._fitting = (0, 0)
+        self._fitting_rooms: tuple[int, int, int | None, int] | None = None
         if self._head is not None:
             self._recorded = step.record(
                 self._embedding, self._positions, self.blocks, self._norm, self._head
@@ -179,7 +180,8 @@ class Network:
             needed.check(self.max_memory)
             left = self.max_memory - needed.needed
             self.convolutions.cache.limit(left - left // planner.KEPT_SHARE)
-            self._fitting = (0, 0, False)  # this call may keep what those steps were to have
+            # This call may keep what those steps were to have.
+            self._fitting, self._fitting_rooms = (0, 0), None
 
     # ---- the forward pass
 

@@ -12,7 +12,7 @@ from test_state import same_bits, steps
 from toy import CAUSAL, IMPLICIT, layer, model, tokens
 
 import hyena_cpu
-from hyena_cpu import InputError, LimitError
+from hyena_cpu import InputError, LimitError, planner
 from hyena_cpu.config import HyenaConfig
 from hyena_cpu.generate import TextStream, drops_history, generate, samples
 from hyena_cpu.model import Model
@@ -156,6 +156,25 @@ def test_room_for_one_is_none_for_many() -> None:
     with pytest.raises(LimitError, match="max-memory"):
         m.step(many, [1] * 60)
     m.step(many[:2], [1, 2])
+
+
+def test_steps_with_room_are_planned_once_for_many_and_never_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    m = model(LONG, max_memory=1 << 30)
+    state = m.prefill(tokens(500), max_new_tokens=100)
+    twins = [state.fork(), state.fork()]
+    plans = []
+    whole = planner.plan
+    monkeypatch.setattr(planner, "plan", lambda *a, **k: plans.append(a) or whole(*a, **k))
+    for _ in range(5):
+        m.step(state, 1)
+    assert len(plans) == 0
+    for _ in range(5):
+        m.step(twins, [1, 2])
+    assert len(plans) == 1
+    m.step([*twins, state], [1, 2, 3])
+    assert len(plans) == 2
 
 
 def test_room_is_gone_with_what_it_was_made_after() -> None:
