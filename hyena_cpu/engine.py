@@ -156,7 +156,8 @@ class Engine(WholeSequences):
         x = self._run([state], [ids], ahead=ahead, room=room)[-1:].copy()
         state.logits = self._logits_of(self._normed(x))[0]
         state.reserve(room)
-        state.room = state.position, state.position + room if state.last is None else state.last
+        if state.last is None and room > 0:
+            state.room = state.position, state.position + room
         return state
 
     def _ahead(self, room: int, max_new_tokens: int | None, history: str) -> int | None:
@@ -228,16 +229,10 @@ class Engine(WholeSequences):
         self, recorded: RecordedStep, states: list[State], tokens: list[int]
     ) -> Floats:
         """What `_run` and the head do, in one call."""
-        longest, covered = 0, True
         for state in states:
             if state.last is not None:
                 state.check_room(1)
-            longest = max(longest, state.position + 1)
-            covered = covered and state.covers(1)
-        if covered:
-            self._check_covered(states)
-        elif longest > self._fitting[0] or len(states) > self._fitting[1]:
-            self._check_steps(longest, len(states))
+        self._check_step(states)
         for state in states:
             state.torn = True
         logits = recorded.run(states, tokens, self.threads)
@@ -245,6 +240,19 @@ class Engine(WholeSequences):
             state.position += 1
             state.torn = False
         return logits
+
+    def _check_step(self, states: list[State]) -> None:
+        """LimitError if a token more of each does not fit; what is known is not asked again."""
+        longest = 1 + max(state.position for state in states)
+        if self._covered(states, longest):
+            self._check_covered(states)
+        elif longest > self._fitting[0] or len(states) > self._fitting[1]:
+            self._check_steps(longest, len(states))
+
+    def _covered(self, states: list[State], longest: int) -> bool:
+        """Whether a token more of each, `longest` then, stays in the room that was made."""
+        within = self.max_length is None or longest <= self.max_length
+        return within and all(state.covers(1) for state in states)
 
     def _check_steps(self, length: int, batch: int) -> None:
         """LimitError if a step to `length` tokens of each of `batch` states does not fit; finds out
@@ -262,7 +270,7 @@ class Engine(WholeSequences):
         """LimitError if steps of states that have room for them do not fit side by side: for one
         that was found out when its room was made.
         """
-        if len(states) == 1:
+        if len(states) == 1 or self.max_memory is None:
             return
         begin, end = min(s.room[0] for s in states), max(s.room[1] for s in states)
         end, dropped = min(end, self.max_length or end), _dropped_for(states)
@@ -334,7 +342,7 @@ class Engine(WholeSequences):
         for state, n in zip(states, lengths, strict=True):
             state.check_room(n)
         longest = max(s.position + n for s, n in zip(states, lengths, strict=True))
-        covered = longest_piece == 1 and not room and all(state.covers(1) for state in states)
+        covered = longest_piece == 1 and not room and self._covered(states, longest)
         if keep and covered:
             self._check_covered(states)
         else:
@@ -359,9 +367,9 @@ class Engine(WholeSequences):
                 state.room = NO_ROOM
         x = self._rows(pieces, states, ahead=ahead)
         for state, n in zip(states, lengths, strict=True):
+            state.position += n
             if ahead is not None:
                 state.find_last()
-            state.position += n
             state.torn = False
         return x
 

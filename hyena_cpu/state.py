@@ -133,9 +133,11 @@ class State(Closing):
         return self.position + n <= self.room[1]
 
     def find_last(self) -> None:
-        """Sets `last`, after layers have dropped their history."""
+        """Sets `last`, and `room` up to it, after layers have dropped their history."""
         found = [layer.last for layer in self.layers if layer.last is not None]
-        self.last = min(found, default=None)
+        before, self.last = self.last, min(found, default=None)
+        if self.last is not None and before is None:
+            self.room = self.position, self.last
 
     def fork(self) -> State:
         """An independent copy: what one does the other never sees."""
@@ -184,7 +186,7 @@ class State(Closing):
             layer.rewind(position)
         self.position, self.logits = position, None
         if position < self.room[0]:
-            self.room = NO_ROOM
+            self.room = NO_ROOM if self.last is None else (position, self.last)
         self._tokens = None if tokens is None else tokens[:position]
         self.torn = False
 
@@ -214,8 +216,6 @@ class State(Closing):
         self.logits = parts.maybe_floats("logits", None)
         self._tokens = parts.maybe_ids("tokens", self.position)
         self.find_last()
-        if self.last is not None:
-            self.room = self.position, self.last
         for i, layer in enumerate(self.layers):
             if layer.position != self.position:
                 raise parts.refuse(f"is at {self.position} but its layer {i} at {layer.position}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_state import same_bits, steps
-from toy import CAUSAL, IMPLICIT, layer, model, tokens
+from toy import CAUSAL, IMPLICIT, LENGTH, layer, model, tokens
 
 import hyena_cpu
 from hyena_cpu import InputError, LimitError, planner
@@ -141,6 +141,48 @@ def test_room_that_was_made_is_used_without_asking_again(history: str) -> None:
     assert not state.covers(1)
     with pytest.raises(LimitError, match="max-memory"):
         m.step(state, 1)
+
+
+@pytest.mark.parametrize("history", ["keep", "drop"])
+def test_room_beyond_the_context_is_none(history: str, tmp_path: Path) -> None:
+    """A dropped history leaves room for a power of two of tokens, which may be more than fit."""
+    m = model(CAUSAL["order2"])
+    state = m.prefill(tokens(LENGTH - 10), max_new_tokens=5, history=history)
+    state.save(tmp_path / "s")
+    for one in (state, m.load_state(tmp_path / "s")):
+        steps(m, one, 10)
+        for refused in (
+            lambda state=one: m.step(state, 1),
+            lambda state=one: m.step([state, state.fork()], [1, 1]),
+            lambda state=one: m.extend(state, [1]),
+        ):
+            with pytest.raises(LimitError, match=f"{LENGTH + 1} tokens but toy takes at most"):
+                refused()
+
+
+def test_room_begins_where_a_loaded_state_is_taken_back_to(tmp_path: Path) -> None:
+    m = model(LONG, max_memory=1 << 30)
+    state = m.prefill(tokens(500), max_new_tokens=100, history="drop")
+    m.extend(state, tokens(128))
+    state.save(tmp_path / "s")
+    again = m.load_state(tmp_path / "s")
+    assert again.room == (628, 628)
+    again.rewind(600)
+    assert again.room == (600, 628)
+    state.rewind(600)
+    assert state.room == (500, 628)
+    pairs = ([one, one.fork()] for one in (state, again))
+    same_bits(*(m.step(pair, [1, 2]) for pair in pairs))
+
+
+def test_a_prompt_goes_on_in_the_room_of_a_dropped_history() -> None:
+    m = model(LONG)
+    state = m.prefill(tokens(500), max_new_tokens=100, history="drop")
+    assert state.room == (500, 628)
+    m.prefill(tokens(3), state, max_new_tokens=5)
+    assert state.room == (500, 628)
+    state.rewind(500)
+    assert state.room == (500, 628)
 
 
 def test_room_for_one_is_none_for_many() -> None:
