@@ -50,7 +50,7 @@ struct Scratch {
 
   static std::array<std::int64_t, 6> sizes(std::int64_t hd) {
     const std::int64_t width = round_up(hd, kLanes);
-    return {kQueries * ((hd + 15) / 16 * 16),
+    return {kQueries * (round_up(hd, 16)),
             kQueries * width,
             width == hd ? 0 : kBlock * width,
             kTileRows * kBlock,

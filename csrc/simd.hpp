@@ -1,7 +1,7 @@
 // Functions of vectors: reductions, e^x and what decays by it.
 #pragma once
 
-#include "vec.hpp"
+#include "arith.hpp"
 
 namespace hyena {
 

@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kTileWords = kSide * kSide;
 constexpr std::int64_t kStepOfRows = 3 * kTileWords, kStepOfPanel = 2 * kStepOfRows;
 
-std::int64_t steps_of(std::int64_t depth) { return round_up(depth, kThirdsDepth) / kThirdsDepth; }
+std::int64_t steps_of(std::int64_t depth) { return pieces_of(depth, kThirdsDepth); }
 
 /// Thirds of pairs (even[i], odd[i]), as words `distance` floats apart.
 inline void store_thirds(__m512 even, __m512 odd, float* to, std::int64_t distance) {
@@ -92,7 +92,7 @@ void thirds_product(const float* a, const float* b, std::int64_t depth, std::int
                     bool add) noexcept {
   // So few steps of a panel, and the sums, stay in the first-level cache while the rows pass by.
   constexpr std::int64_t kAtOnce = 2, kLine = kCacheLine / sizeof(float);
-  const std::int64_t steps = steps_of(depth), row_tiles = round_up(rows, 2 * kSide) / (2 * kSide);
+  const std::int64_t steps = steps_of(depth), row_tiles = pieces_of(rows, 2 * kSide);
   const std::int64_t share = round_up(kAtOnce * kStepOfPanel, kLine * row_tiles) / row_tiles;
   for (std::int64_t s = 0; s < steps; s += kAtOnce) {
     const std::int64_t end = std::min(s + kAtOnce, steps);

@@ -79,7 +79,7 @@ class Network:
             raise InputError(f"decode {decode!r} is not known; known: auto, exact, direct")
         self.decode: Decode = decode
         self.convolutions = Convolutions(SPECTRA_BUDGET, config.max_length, decode)
-        self._thirds = self._may_have_thirds() and kernels.multiplies_thirds()
+        self._thirds = self._has_thirds()
         layers = LayerTensors(tensors, Packing(dtype, kernels.Shelf(), self._thirds))
         self._embedding = tensors["embedding.weight"]
         self._positions = tensors.get("positions.weight")
@@ -110,11 +110,12 @@ class Network:
                 self._embedding, self._positions, self.blocks, self._norm, self._head
             )
 
-    def _may_have_thirds(self) -> bool:
+    def _has_thirds(self) -> bool:
         """Where bits depend on how a sequence is cut anyway, and memory allows it."""
+        if self.dtype != "float32" or not kernels.multiplies_thirds():
+            return False
         convolves = any(layer.mixer.kind in TRANSFORMED for layer in self.config.layers)
-        few = self.num_parameters <= MOST_IN_THIRDS
-        return self.dtype == "float32" and convolves and few
+        return convolves and self.num_parameters <= MOST_IN_THIRDS
 
     # ---- what it is
 

@@ -44,7 +44,7 @@ FloatArray sine_mlp_py(const DoubleArray& features, const std::vector<DoubleArra
   const std::int64_t L = features.shape(0);
   const std::vector<SineLayer> layers = sine_layers(E, weights, biases, freqs);
   thread_count("sine_mlp", threads);
-  FloatArray out({(L + kTile - 1) / kTile, layers.back().rows, static_cast<std::int64_t>(kTile)});
+  FloatArray out({pieces_of(L, kTile), layers.back().rows, static_cast<std::int64_t>(kTile)});
   float* to = out.mutable_data();
   {
     py::gil_scoped_release release;
