@@ -5,16 +5,17 @@ Shapes: T tokens, B sequences, D width, V = logits_width rows of the head.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import planner, state_file
 from .batches import grouped
+from .checks import MOST_TOKENS, check_whole
 from .context import split
 from .errors import InputError, LimitError, ModelError
 from .network import PROGRESS_ROWS, Floats, Ids, log_softmax
@@ -24,7 +25,9 @@ from .step import RecordedStep
 from .step_plan import FOR_EVER, MOST_DROPPED
 from .whole import WholeSequences
 
+T = TypeVar("T")
 CHECKED_STEPS = 64  # for which memory is checked at once
+CHECKED_STATES = 64  # of which that is remembered
 
 
 class Engine(WholeSequences):
@@ -94,7 +97,8 @@ class Engine(WholeSequences):
         last = self._own(state).logits
         if last is None:
             raise InputError(
-                "token_logprobs_after: the state is empty or was rewound: take in a token first"
+                "token_logprobs_after: the next token of this state is not known (it is empty, was "
+                "rewound, or a call was interrupted): take in a token first"
             )
         first = log_softmax(last[None])[0]
         checked = [self.check_ids(ids) for ids in sequences]
@@ -130,7 +134,8 @@ class Engine(WholeSequences):
                 f"{self.name} has a layer that reads the whole sequence at once, so it cannot be "
                 "continued token by token: use logits, hidden or classify"
             )
-        return State([block.mixer.new_state() for block in self.blocks], self.fingerprint)
+        layers = [block.mixer.new_state() for block in self.blocks]
+        return State(layers, self.fingerprint, self._check_room)
 
     def prefill(
         self,
@@ -155,9 +160,9 @@ class Engine(WholeSequences):
         state.check_room(len(ids) + room)
         x = self._run([state], [ids], ahead=ahead, room=room)[-1:].copy()
         state.logits = self._logits_of(self._normed(x))[0]
-        state.reserve(room)
-        if state.last is None and room > 0:
+        if state.last is None and room > 0:  # checked with the prompt
             state.room = state.position, state.position + room
+        state.reserve(room)
         return state
 
     def _ahead(self, room: int, max_new_tokens: int | None, history: str) -> int | None:
@@ -185,8 +190,7 @@ class Engine(WholeSequences):
         """
         with state_file.reading(path, self.fingerprint) as file:
             state = self.new_state()
-            position = max(1, file.head.position)
-            self.check_length(position, new=position, state=True)
+            self._check_loaded(file.head)
             state.restore(file.parts(), self.threads)
         if state.logits is not None and len(state.logits) != self.logits_width:
             raise InputError(f"{path}: holds {len(state.logits)} logits, not {self.logits_width}")
@@ -207,6 +211,8 @@ class Engine(WholeSequences):
         """
         if isinstance(states, State):
             return self._step([self._own(states)], self._step_tokens([tokens]))[0]
+        if not isinstance(states, Iterable):
+            self._own(states)
         batch, column = [self._own(state) for state in states], self._step_tokens(tokens)
         if len(batch) != len(column):
             raise InputError(f"step: {len(batch)} states but {len(column)} tokens")
@@ -234,7 +240,7 @@ class Engine(WholeSequences):
                 state.check_room(1)
         self._check_step(states)
         for state in states:
-            state.torn = True
+            state.torn, state.logits = True, None
         logits = recorded.run(states, tokens, self.threads)
         for state in states:
             state.position += 1
@@ -243,28 +249,50 @@ class Engine(WholeSequences):
 
     def _check_step(self, states: list[State]) -> None:
         """LimitError if a token more of each does not fit; what is known is not asked again."""
-        longest = 1 + max(state.position for state in states)
-        if self._covered(states, longest):
+        lengths = {1 + state.position for state in states}
+        if self._covered(states, max(lengths)):
             self._check_covered(states)
-        elif longest > self._fitting[0] or len(states) > self._fitting[1]:
-            self._check_steps(longest, len(states))
+        elif not all(self._fits(length, len(states)) for length in lengths):
+            self._check_steps(lengths, len(states))
 
     def _covered(self, states: list[State], longest: int) -> bool:
         """Whether a token more of each, `longest` then, stays in the room that was made."""
         within = self.max_length is None or longest <= self.max_length
         return within and all(state.covers(1) for state in states)
 
-    def _check_steps(self, length: int, batch: int) -> None:
-        """LimitError if a step to `length` tokens of each of `batch` states does not fit; finds out
-        at once about some further ones.
+    def _fits(self, length: int, batch: int) -> bool:
+        """Whether steps of so many states, all of them to this length, are known to fit."""
+        return any(first <= length <= last and batch <= most for first, last, most in self._fitting)
+
+    def _check_steps(self, lengths: set[int], batch: int) -> None:
+        """LimitError if steps of `batch` states, all to any one of these lengths, do not fit; finds
+        out at once about some further ones.
+
+        A longer sequence can need less: near the end of the context fewer steps are planned for.
         """
-        self.check_length(length, batch, new=1, logits_rows=1, state=True)
-        further = min(length + CHECKED_STEPS, self.max_length or FOR_EVER)
+
+        def check(lengths: set[int]) -> None:
+            def needed(length: int) -> int:
+                return planner.plan(self, length, batch, new=1, logits_rows=1).needed
+
+            beyond = max(lengths) > (self.max_length or FOR_EVER)
+            worst = max(lengths) if beyond else self._worst(lengths, needed)
+            self.check_length(worst, batch, new=1, logits_rows=1, state=True)
+
+        before = self._fitting if len(self._fitting) < CHECKED_STATES else []
+        last = self.max_length or FOR_EVER
+        further = {length: min(length + CHECKED_STEPS, last) for length in lengths}
+        check(lengths)
         try:
-            self.check_length(further, batch, new=1, logits_rows=1, state=True)
+            check(set(further.values()))
         except LimitError:
-            further = length
-        self._fitting = further, batch
+            further = dict.fromkeys(lengths, 0)
+        self._fitting = before + [(a, max(a, b), batch) for a, b in further.items()]
+
+    def _worst(self, found: Collection[T], needed: Callable[[T], int]) -> T:
+        """The one that needs most memory; any of them where there is no limit."""
+        only = len(found) == 1 or self.max_memory is None
+        return next(iter(found)) if only else max(found, key=needed)
 
     def _check_covered(self, states: list[State]) -> None:
         """LimitError if steps of states that have room for them do not fit side by side: for one
@@ -272,22 +300,48 @@ class Engine(WholeSequences):
         """
         if len(states) == 1 or self.max_memory is None:
             return
-        begin, end = min(s.room[0] for s in states), max(s.room[1] for s in states)
-        end, dropped = min(end, self.max_length or end), _dropped_for(states)
-        rooms = begin, end, dropped, len(states)
-        if rooms == self._fitting_rooms:
+        rooms = {(*state.room, _dropped_for([state])) for state in states}
+        if (rooms, len(states)) == self._fitting_rooms:
             return
+
+        def room(begin: int, end: int, dropped: int | None) -> tuple[int, dict[str, Any]]:
+            """As in `planner.plan`."""
+            end = min(end, self.max_length or end)
+            what = {"new": 1, "room": end - begin - 1, "logits_rows": 1, "state": True}
+            return end, what | {"ahead": dropped, "dropped": dropped is not None}
+
+        def needed(planned: tuple[int, dict[str, Any]]) -> int:
+            return planner.plan(self, planned[0], len(states), **planned[1]).needed
+
+        length, what = self._worst([room(*one) for one in rooms], needed)
+        self.check_length(length, len(states), **what)
+        self._fitting_rooms = rooms, len(states)
+
+    def _check_room(self, state: State, n: int) -> int:
+        """n tokens more, or as many as there can be; LimitError if room for them does not fit."""
+        length = min(state.position + n, self.max_length or state.position + n)
+        if (n := length - state.position) > 0:
+            self.check_length(length, new=1, room=n - 1, logits_rows=1, state=True)
+        return n
+
+    def _check_loaded(self, head: state_file.Head) -> None:
+        """LimitError if a saved state does not fit: with the steps that it holds memory for, and
+        what is read of its file meanwhile.
+        """
+        number, base, dropped = head.prepared
+        length = min(base + number, self.max_length or FOR_EVER)
+        room = length - base - 1
+        if room < 0 or length < head.position:  # none: as one step
+            length, room = max(1, head.position), 0
         self.check_length(
-            end,
-            len(states),
+            length,
             new=1,
-            room=end - begin - 1,
-            logits_rows=1,
+            room=room,
             state=True,
-            ahead=dropped,
-            dropped=dropped is not None,
+            ahead=number if dropped else None,
+            dropped=dropped,
+            read=head.copied,
         )
-        self._fitting_rooms = rooms
 
     def _step_tokens(self, tokens: Any) -> list[int]:
         """Checked ids of one token of each sequence."""
@@ -305,8 +359,7 @@ class Engine(WholeSequences):
         """Tokens to make room for after `length` of them."""
         if max_new_tokens is None:
             return 0
-        if max_new_tokens < 0:
-            raise InputError(f"max_new_tokens is {max_new_tokens}, must be at least 0")
+        max_new_tokens = check_whole("max_new_tokens", max_new_tokens, 0, MOST_TOKENS)
         if self.max_length is None:
             return max_new_tokens
         return max(0, min(max_new_tokens, self.max_length - length))
@@ -337,6 +390,8 @@ class Engine(WholeSequences):
         ahead: histories are dropped but for so many further tokens. room, scored: as for
         `planner.plan`.
         """
+        if self._head is None:
+            raise ModelError(f"{self.name} has no language-model head: use classify or hidden")
         lengths = [len(piece) for piece in pieces]
         longest_piece = max(lengths)
         for state, n in zip(states, lengths, strict=True):
@@ -362,7 +417,7 @@ class Engine(WholeSequences):
         if not keep:
             return self._rows(pieces, states, keep=False)
         for state in states:
-            state.torn, state.seat = True, None
+            state.torn, state.seat, state.logits = True, None, None
             if state.last is None and not covered:
                 state.room = NO_ROOM
         x = self._rows(pieces, states, ahead=ahead)

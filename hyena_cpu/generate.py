@@ -101,6 +101,7 @@ def samples(
 
     Raises:
         InputError: the state's next token, or what a penalty goes by, is not known.
+        LimitError: all that does not fit `max_memory`.
     """
     params = options.sampling_params(model)
     seed = sampling.choose_seed(options.seed)
@@ -112,7 +113,12 @@ def samples(
         )
     ids = None if before is None else np.concatenate([before, prompt.ids])
     begin = time.perf_counter()
-    state = _taken_in(model, prompt, state, keep) if prompt.new_tokens or keep else None
+    if prompt.new_tokens or keep:
+        length, what = call_of(model, prompt, count, keep)
+        model.check_length(length, state=True, **what)
+        state = _taken_in(model, prompt, state, keep)
+    else:
+        state = None
     prompt_ms = 1e3 * (time.perf_counter() - begin)
     for i in range(count):
         own = state.fork() if state is not None and i < count - 1 else state
@@ -126,6 +132,20 @@ def drops_history(model: Model, prompt: Prompt, keep: bool = False) -> bool:
     """
     planned = 0 < prompt.new_tokens <= LONGEST_HORIZON
     return planned and not keep and model.decode != "direct" and len(prompt.ids) > 0
+
+
+def call_of(
+    model: Model, prompt: Prompt, count: int = 1, keep: bool = False
+) -> tuple[int, dict[str, Any]]:
+    """The tokens of a run and, for `planner.plan`, what it does: take in the prompt, and continue
+    copies of its state, one after the other.
+    """
+    length = prompt.position + len(prompt.ids) + prompt.new_tokens
+    new = max(1, len(prompt.ids))
+    room = max(0, length - prompt.position - new)
+    ahead = room if drops_history(model, prompt, keep) else None
+    what = {"new": new, "room": room, "ahead": ahead, "logits_rows": 1, "copies": min(count - 1, 1)}
+    return length, what
 
 
 def _taken_in(model: Model, prompt: Prompt, state: State | None, keep: bool) -> State:

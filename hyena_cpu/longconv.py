@@ -212,9 +212,10 @@ def _float32(name: str, values: npt.ArrayLike) -> FloatArray:
 
 
 def _with_contiguous_rows(x: FloatArray) -> FloatArray:
-    """x [C, T] itself if neighbouring times are adjacent and rows are whole floats apart."""
+    """x [C, T] itself if neighbouring times are adjacent, and all where floats may be."""
     adjacent = x.shape[1] <= 1 or x.strides[1] == x.itemsize
-    return x if adjacent and x.strides[0] % x.itemsize == 0 else np.ascontiguousarray(x)
+    there = adjacent and x.flags.aligned and x.strides[0] % x.itemsize == 0
+    return x if there else np.array(x, order="C")
 
 
 def _shape(x: npt.NDArray[Any]) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import kernels, plan_phases, planner, step
 from .blocks import Block
+from .checks import check_whole
 from .config import ModelConfig
 from .context import FEW_ROWS, context, split
 from .errors import InputError, LimitError, ModelError
@@ -66,8 +67,11 @@ class Network:
         # States of rounded weights are those of another model.
         self.fingerprint = weights.fingerprint + ("" if dtype == "float32" else f"-{dtype}")
         self.threads = threads
+        if isinstance(max_memory, float) and max_memory.is_integer():  # such as 2e9
+            max_memory = int(max_memory)
         self.max_memory = max_memory
         if max_memory is not None:
+            self.max_memory = check_whole("max_memory", max_memory, 0)
             kernels.bound_freed_memory()
         self.on_progress = on_progress
         self.compat = frozenset([compat] if isinstance(compat, str) else compat)
@@ -102,9 +106,10 @@ class Network:
                 tensors[f"{name}.weight"], None, Packing(shelf=layers.packing.shelf)
             )
         self._recorded: step.RecordedStep | None = None
-        # What steps have been checked for: length and number of states, or rooms that were made.
-        self._fitting = (0, 0)
-        self._fitting_rooms: tuple[int, int, int | None, int] | None = None
+        # What steps have been checked for: lengths from .. to and a number of states, or rooms that
+        # were made (as in `Engine._check_covered`) and a number of states.
+        self._fitting: list[tuple[int, int, int]] = []
+        self._fitting_rooms: tuple[set[tuple[int, int, int | None]], int] | None = None
         if self._head is not None:
             self._recorded = step.record(
                 self._embedding, self._positions, self.blocks, self._norm, self._head
@@ -182,7 +187,7 @@ class Network:
             left = self.max_memory - needed.needed
             self.convolutions.cache.limit(left - left // planner.KEPT_SHARE)
             # This call may keep what those steps were to have.
-            self._fitting, self._fitting_rooms = (0, 0), None
+            self._fitting, self._fitting_rooms = [], None
 
     # ---- the forward pass
 

@@ -180,6 +180,8 @@ class OnlineConv:
         """`reserve`, and then lets go of the rows before the present base, if they are more than
         a finite filter needs for ever: the sequence has to end at `last`.
         """
+        if self.last is not None:  # long ago
+            return
         if n > 0 and (self._state is None or self._state.room < n or self._state.kind == "rolling"):
             self._start(threads, n, drop=True)
         if self._state is not None and self._state.kind != "endless":
@@ -203,8 +205,8 @@ class OnlineConv:
         return oldest if self._state is None else min(oldest, self._base + self._state.oldest)
 
     def rewind(self, position: int) -> None:
-        """Back to an earlier position. Bit for bit as if the rows since had not been taken in, back
-        to where the present horizon began; to rounding before that.
+        """Back to an earlier position. Bit for bit as if the rows since had not been taken in, as
+        far back as the steps under way can be undone; to rounding before that.
 
         Raises LimitError if the filter needs rows that have been dropped by now, which is never so
         for the newest 128 rows taken in.
@@ -220,8 +222,7 @@ class OnlineConv:
                 f"cannot rewind to {position}: the inputs before it have been dropped, because "
                 f"the filter reaches {self._taps.reach} rows back"
             )
-        self._stop()
-        self._history.drop_newest(self._history.end - position)
+        self._stop(position)
 
     def fork(self) -> OnlineConv:
         """An independent copy that shares the history."""
@@ -328,12 +329,17 @@ class OnlineConv:
         self._sure = min(self._state.room, 1 + self._taps.first_unit % LOOK_AHEAD)
         return self._state
 
-    def _stop(self) -> None:
-        """Everything back into the history."""
+    def _stop(self, position: int | None = None) -> None:
+        """Everything back into the history, or what comes before `position`, which `oldest` allows:
+        rows that are taken back must not push out what comes before them.
+        """
         self._settle()
-        later = self._later()
-        if later is not None and later.shape[1]:
-            self._history.append(later)
+        history, end = self._history, self.position if position is None else position
+        if end < history.end:
+            history.drop_newest(history.end - end)
+        elif self._state is not None and end > history.end:
+            first = history.end - self._base
+            history.append(self._state.inputs(first, end - self._base))
         self._state = None
 
 

@@ -178,14 +178,19 @@ class OnlineTaps:
             return making
         lags = min(history + rows, self.bank.source.taps)
         groups = min(self._block(lags), self.bank.groups)
+        filling = self.filling_bytes(history, wanted, threads) + self.bank.network_bytes(lags)[1]
+        made = self.bank.groups * ROW * rows + groups * ROW * lags
+        return made + max(self._making(lags), filling)
+
+    def filling_bytes(self, history: int, wanted: int | None, threads: int) -> int:
+        """Bytes that kernels work in while a history is summed up for steps."""
+        plan = self.plan(history, wanted)
+        rows = min(plan.horizon, self.reach)
+        if plan.goes_back or history == 0 or rows == 0:
+            return 0
         points = kernels.transform_size(min(history + rows, 4 * rows))
         # Of each thread: a part of the sum, a padded block of the past, its spectrum, the product.
-        filling = threads * ROW * (rows + 3 * points)
-        return (
-            self.bank.groups * ROW * rows
-            + groups * ROW * lags
-            + max(self._making(lags), filling + self.bank.network_bytes(lags)[1])
-        )
+        return threads * ROW * (rows + 3 * points)
 
     def _making(self, lags: int) -> int:
         """Bytes that pass by while so many taps are made."""
@@ -267,13 +272,20 @@ class OnlineTaps:
                 rows += min(steps, plan.held_rows(self.reach + 1))
         else:
             rows += plan.held_rows(self.reach + 1)
-            rows += min(plan.horizon, self.reach) if length else 0
+        return self.bank.groups * ROW * rows + self.future_bytes(length, wanted)
+
+    def future_bytes(self, length: int, wanted: int | None = None) -> int:
+        """Bytes of what a history of so many rows adds to steps, if that is summed up at once."""
+        plan = self.plan(length, wanted)
+        rows = 0 if plan.goes_back or length == 0 else min(plan.horizon, self.reach)
         return self.bank.groups * ROW * rows
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
         """Bytes of an OnlineConv at most, once it steps on from `length` rows; `ahead`: for so many
         steps, having dropped its history.
         """
+        if ahead is not None and self.longest is not None:  # where those steps began, at the latest
+            length = min(length, max(self.longest - ahead, 0))
         plan = self.plan(length, ahead)
         # Chunks are dropped whole, and one much longer than what is needed is cut.
         needed = self.reach + SURE_REWIND

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from . import pooling
 from .online import ahead_for, goes_by_steps
-from .spectra import tile_bytes
+from .spectra import SCRATCH_KEPT, tile_bytes
 
 BLOCK_TOKENS = 132  # of a block that a thread is working on (csrc/tokenwise.cpp, csrc/linear.cpp)
 THREAD_BYTES = 1 << 20  # beside such a block: copied rows, sums, a stack
@@ -27,7 +27,7 @@ Rows = tuple[tuple[str, int], ...]
 class Call:
     """One call: `batch` sequences that stand at `before`, take in `new` tokens each, and make room
     for `room` further ones. ahead: for so many at most, their history dropped; dropped: long ago.
-    peek: all of them continue one state, which stays as it is.
+    peek: all of them continue one state, which stays as it is. copies: forks of each state, later.
     """
 
     before: int
@@ -38,6 +38,7 @@ class Call:
     ahead: int | None
     peek: bool
     dropped: bool = False
+    copies: int = 0
 
     @property
     def states(self) -> int:
@@ -148,6 +149,43 @@ def preparations(model: Network, call: Call) -> Iterator[Rows]:
         yield residual, *buffers, adds, ("state", states + _prompt(mixer, call))
 
 
+def loaded(model: Network, call: Call) -> Rows:
+    """What is held when states that such a call leaves have come from a file."""
+    return (("state", sum(_state_after(block.mixer, call) for block in model.blocks)),)
+
+
+def copied(model: Network, call: Call) -> Rows:
+    """What is held when the call is done and its states have been forked."""
+    if call.copies == 0:
+        return ()
+    mixers = [block.mixer for block in model.blocks]
+    taps = taps_of(model)
+    idle = max(
+        (one.bank.idle_bytes(call.new, call.after, model.threads) for one in taps), default=0
+    )
+    idle += max((_filling(one, call, model.threads) for one in taps if one.stepped), default=0)
+    return (
+        ("kept by kernels", min(SCRATCH_KEPT, idle)),
+        ("state", sum(_state_after(mixer, call) for mixer in mixers)),
+        ("copies of it", call.copies * call.states * sum(_own(mixer, call) for mixer in mixers)),
+    )
+
+
+def _filling(taps: OnlineTaps, call: Call, threads: int) -> int:
+    return taps.filling_bytes(call.base, call.wanted, threads) if call.prepares else 0
+
+
+def _own(mixer: Mixer, call: Call) -> int:
+    """Bytes of a layer's state that a fork of it has for itself: it shares a prompt's rows, and
+    what they add to what follows, with the other.
+    """
+    one, stepped = _state_after(mixer, call) // call.states, _stepped(mixer)
+    shared = sum(taps.future_bytes(call.base, call.wanted) for taps in stepped)
+    if stepped and call.ahead is None:
+        shared += _prompt(mixer, call, call.after) - _prompt(mixer, call, 0)
+    return one - min(shared, one)
+
+
 def _starting(model: Network, taps: list[OnlineTaps], call: Call) -> int:
     """Bytes that pass by when steps begin."""
     passing = [
@@ -188,8 +226,13 @@ def _state_after(mixer: Mixer, call: Call) -> int:
     length = call.after + call.room
     if call.ahead is not None:
         return mixer.state_bytes(length, call.ahead) * call.states
+    plans = [one.plan(call.base, call.wanted) for one in _stepped(mixer)]
+    if plans and all(plan.kind == "closed" for plan in plans):
+        length = call.after  # what steps take in is held by them
     held = _prompt(mixer, call, length)
     if call.prepares:
+        if not plans:  # made room in, a window lets go of what is out of sight
+            held = min(held, mixer.state_bytes(length))
         held += sum(_steps(one, call) for one in _stepped(mixer))
     return held * call.states
 

@@ -6,10 +6,12 @@ phase is counted once, of the phases the largest. The weights, in memory already
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import plan_phases
+from .checks import check_whole
 from .errors import InputError, LimitError
 from .plan_phases import Call, Rows
 
@@ -65,6 +67,8 @@ def plan(
     ahead: int | None = None,
     peek: bool = False,
     dropped: bool = False,
+    copies: int = 0,
+    read: int | None = None,
 ) -> Plan:
     """Bytes by buffer for `batch` sequences that reach `length` tokens each.
 
@@ -78,7 +82,14 @@ def plan(
         ahead: by so many tokens at most, their history dropped.
         dropped: it was dropped by an earlier call, for `ahead` tokens.
         peek: the sequences are continuations of one state, which stays as it is.
+        copies: forks of each state that are made when the call is done, and go on as it does.
+        read: nothing is taken in: the states after such a call come from a file, of which so many
+            bytes are in memory beside them.
     """
+    length, batch = check_whole("plan: length", length), check_whole("plan: batch", batch)
+    room, copies = check_whole("plan: room", room), check_whole("plan: copies", copies)
+    new = None if new is None else check_whole("plan: new", new)
+    ahead = None if ahead is None else check_whole("plan: ahead", ahead)
     if length < 1 or batch < 1:
         raise InputError(f"plan: length {length} and batch {batch} must both be at least 1")
     new = length - room if new is None else new
@@ -86,20 +97,23 @@ def plan(
         raise InputError(f"plan: new {new} and room {room} do not fit length {length}")
     if dropped and ahead is None:
         raise InputError("plan: a history was dropped for a number of tokens: say ahead")
-    call = Call(length - room - new, new, room, batch, state, ahead, peek, dropped)
+    if copies < 0 or (copies and (peek or not state)):
+        raise InputError(f"plan: copies is {copies}, must be at least 0; they are of states")
+    call = Call(length - room - new, new, room, batch, state, ahead, peek, dropped, copies)
     if scored is None:
         scored = not (state or logits_rows or hidden_rows)
-    residual = ("residual stream", 4 * model.config.d_model * call.tokens)
-    phases = [(residual, *rows) for rows in plan_phases.layers(model, call)]
-    phases.append((residual, *plan_phases.head(model, call, logits_rows, hidden_rows, scored)))
-    phases += plan_phases.preparations(model, call)
+    work = plan_phases.work(model) * model.threads
+    if read is None:
+        phases = list(_phases(model, call, logits_rows, hidden_rows, scored))
+    else:
+        phases, work = [(("read from a file", read), *plan_phases.loaded(model, call))], 0
     rows = (
         # The ids of the caller as int32, those of all together, their positions; scores.
         ("ids and positions", (4 + 4 + 8 + 8) * call.tokens),
         *max(phases, key=lambda rows: sum(size for _, size in rows)),
         ("filter networks", plan_phases.networks(model, call)),
         ("filters for steps", plan_phases.step_filters(model, call)),
-        ("blocks in work", plan_phases.work(model) * model.threads),
+        ("blocks in work", work),
     )
     rest = ALLOCATOR_BYTES + (EARLIER_BYTES if call.before else 0)
     rest += sum(size for _, size in rows) // ALLOCATOR_SHARE
@@ -109,6 +123,18 @@ def plan(
     if model.max_memory is not None:
         kept = min(kept, max(0, model.max_memory - needed.total))
     return Plan((*needed.rows, (KEPT, kept)))
+
+
+def _phases(
+    model: Network, call: Call, logits_rows: int, hidden_rows: int, scored: bool
+) -> Iterator[Rows]:
+    """What each phase of a call holds."""
+    residual = ("residual stream", 4 * model.config.d_model * call.tokens)
+    for rows in plan_phases.layers(model, call):
+        yield residual, *rows
+    yield residual, *plan_phases.head(model, call, logits_rows, hidden_rows, scored)
+    yield from plan_phases.preparations(model, call)
+    yield plan_phases.copied(model, call)
 
 
 def batch_rows(model: Network) -> int:

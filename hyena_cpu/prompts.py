@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import sampling
+from .checks import MOST_TOKENS, check_whole
 from .errors import InputError, LimitError, ModelError
 
 if TYPE_CHECKING:
@@ -39,15 +40,17 @@ class Options:
     truncate: Literal["error", "left", "right"] = "error"  # which end of a long prompt to drop
 
     def __post_init__(self) -> None:
-        sampling.check_whole("max_new_tokens", self.max_new_tokens, 0)
+        check_whole("max_new_tokens", self.max_new_tokens, 0, MOST_TOKENS)
         if self.ctx_size is not None:
-            sampling.check_whole("ctx_size", self.ctx_size, 1)
+            check_whole("ctx_size", self.ctx_size, 1)
         if self.truncate not in ("error", "left", "right"):
             raise InputError(f"truncate is {self.truncate!r}, must be error, left or right")
-        if isinstance(self.stop, str | bytes) or not all(
-            isinstance(text, str) and text for text in self.stop
-        ):
+        # An iterator can be gone through once only.
+        listed = isinstance(self.stop, Iterable) and not isinstance(self.stop, str | bytes)
+        stop: tuple[Any, ...] = tuple(self.stop) if listed else ("",)
+        if not all(isinstance(text, str) and text for text in stop):
             raise InputError("stop must be a list of strings, none of them empty")
+        object.__setattr__(self, "stop", stop)
 
     def sampling_params(self, model: Model) -> sampling.SamplingParams:
         """These settings over the model's `generation_config.json`."""

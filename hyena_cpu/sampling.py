@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import check_whole
 from .errors import InputError, ModelError, NumericError
 
 Floats = NDArray[np.float64]
 
 FILTER_ORDER = ("penalties", "temperature", "top_k", "top_p", "min_p", "draw")
 GREEDY_BELOW = 1e-6  # a temperature under this is argmax: dividing by it says nothing more
+LEAST_PENALTY = 1e-100  # smaller ones say nothing more, and would divide to infinity
 ROUNDING = 1e-7  # mass by which a float32 row may miss an exact top_p such as 0.4 + 0.3
 
 
@@ -189,7 +191,7 @@ def penalize(logits: Floats, seen: NDArray[np.bool_], penalty: float) -> Floats:
     taken into account).
     """
     penalized, ids = logits.copy(), np.flatnonzero(seen)
-    of_seen = logits[ids]
+    of_seen, penalty = logits[ids], max(penalty, LEAST_PENALTY)
     penalized[ids] = np.where(of_seen > 0, of_seen / penalty, of_seen * penalty)
     return penalized
 
@@ -257,11 +259,3 @@ def _real(name: str, value: Any, low: float, high: float, *, above: bool = False
         least = f"finite and {'above' if above else 'at least'} {low:g}"
         bounds = least if math.isinf(high) else f"in {low:g}..{high:g}"
         raise InputError(f"{name} is {value}, must be {bounds}")
-
-
-def check_whole(name: str, value: Any, low: int) -> None:
-    """InputError unless the value is a whole number, at least `low`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise InputError(f"{name} is {value!r}, must be a whole number")
-    if value < low:
-        raise InputError(f"{name} is {value}, must be at least {low}")

@@ -7,6 +7,7 @@ of a file (`parts`, `restore`) and knows its size (`nbytes`). A mixer makes its 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels, state_file
+from .checks import MOST_TOKENS, check_whole
 from .closing import Closing
 from .errors import InputError, LimitError
 from .parts import Parts
@@ -73,9 +75,18 @@ class State(Closing):
     context it is closed at the end.
     """
 
-    def __init__(self, layers: list[LayerState], fingerprint: str) -> None:
+    def __init__(
+        self,
+        layers: list[LayerState],
+        fingerprint: str,
+        afford: Callable[[State, int], int] | None = None,
+    ) -> None:
+        """afford: of so many tokens more, how many can come; raises LimitError if there is no
+        memory for them.
+        """
         self.layers = layers
         self.fingerprint = fingerprint
+        self._afford = afford
         self.position = 0
         self.logits: Floats | None = None
         self.torn = False
@@ -97,13 +108,20 @@ class State(Closing):
         has no need of them, but what goes on from a file may (a repetition penalty).
         """
         told = self._tokens
-        return told if told is not None and len(told) == self.position else None
+        return told.copy() if told is not None and len(told) == self.position else None
 
     def tell(self, tokens: Ids) -> None:
-        """Says which ids were taken in, to be saved as well. InputError for another number."""
-        if len(tokens) != self.position:
-            raise InputError(f"tell: {len(tokens)} tokens for a state at {self.position}")
-        self._tokens = np.asarray(tokens, np.int32)
+        """Says which ids [position] were taken in, to be saved as well. InputError if they are not
+        so many whole numbers.
+        """
+        told = np.asarray(tokens)
+        if told.ndim != 1 or (told.size and told.dtype.kind not in "iu"):
+            raise InputError(
+                f"tell: {told.dtype} of shape {list(told.shape)}, must be a list of ids"
+            )
+        if len(told) != self.position:
+            raise InputError(f"tell: {len(told)} tokens for a state at {self.position}")
+        self._tokens = told.astype(np.int32)
 
     @property
     def oldest(self) -> int:
@@ -123,6 +141,8 @@ class State(Closing):
     def check_room(self, n: int) -> None:
         """LimitError if its history was dropped and it cannot take in n tokens more."""
         if self.last is not None and self.position + n > self.last:
+            self.find_last()  # a filter that ends needs no older rows after a while
+        if self.last is not None and self.position + n > self.last:
             raise LimitError(
                 f"the history of this state was dropped, so it ends at position {self.last} and "
                 f"cannot reach {self.position + n}: prefill with history='keep' to go on longer"
@@ -133,7 +153,7 @@ class State(Closing):
         return self.position + n <= self.room[1]
 
     def find_last(self) -> None:
-        """Sets `last`, and `room` up to it, after layers have dropped their history."""
+        """Sets `last`, and `room` up to it, as layers that dropped their history have it now."""
         found = [layer.last for layer in self.layers if layer.last is not None]
         before, self.last = self.last, min(found, default=None)
         if self.last is not None and before is None:
@@ -141,7 +161,7 @@ class State(Closing):
 
     def fork(self) -> State:
         """An independent copy: what one does the other never sees."""
-        twin = State([layer.fork() for layer in self.layers], self.fingerprint)
+        twin = State([layer.fork() for layer in self.layers], self.fingerprint, self._afford)
         twin.position, twin.torn, twin.closed = self.position, self.torn, self.closed
         twin.logits = None if self.logits is None else self.logits.copy()
         twin._tokens = self._tokens  # never written to
@@ -149,13 +169,20 @@ class State(Closing):
         return twin
 
     def reserve(self, n: int) -> None:
-        """Takes the memory for n further tokens now. InputError if n is negative, LimitError if the
-        state has to end before.
+        """Takes the memory for n further tokens now, or for as many as the model's context has. It
+        is not asked for again when they come.
+
+        Raises:
+            InputError: n is negative or no whole number, or the state is torn or closed.
+            LimitError: the state has to end before, or `max_memory` is not enough.
         """
-        if n < 0:
-            raise InputError(f"reserve: n is {n}, must be at least 0")
+        n = check_whole("reserve: n", n, 0, MOST_TOKENS)
         self.check()
         self.check_room(n)
+        if n > 0 and not self.covers(n):
+            if self._afford is not None:
+                n = self._afford(self, n)
+            self.room = self.position, self.position + n
         self.seat = None
         for layer in self.layers:
             layer.reserve(n)
@@ -163,16 +190,17 @@ class State(Closing):
     def rewind(self, position: int) -> None:
         """Back to an earlier position, as if the tokens since had not been taken in.
 
-        What follows has the same bits if the tokens taken back came one by one, or few at a time,
-        after the last prompt; otherwise it agrees to rounding. `logits` is None until the next
-        token, unless nothing was taken back.
+        What follows has the same bits if the tokens taken back are at most 128, and came one by one
+        or few at a time after the last prompt; otherwise it agrees to rounding. `logits` is None
+        until the next token, unless nothing was taken back.
 
         Raises:
-            InputError: the state is torn or closed.
+            InputError: the state is torn or closed, or the position is no whole number.
             LimitError: that far back, or ahead, it cannot go. The newest 128 tokens taken in can
                 always be taken back; a fork goes on from anywhere.
         """
         self.check()
+        position = check_whole("rewind: position", position)
         if not self.oldest <= position <= self.position:
             raise LimitError(
                 f"cannot rewind to position {position}: this state is at {self.position} and can "
@@ -185,6 +213,7 @@ class State(Closing):
         for layer in self.layers:
             layer.rewind(position)
         self.position, self.logits = position, None
+        self.find_last()
         if position < self.room[0]:
             self.room = NO_ROOM if self.last is None else (position, self.last)
         self._tokens = None if tokens is None else tokens[:position]

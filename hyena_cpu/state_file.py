@@ -59,6 +59,42 @@ class Head:
     kinds: list[str]
     begins: int  # where the arrays begin
 
+    @property
+    def prepared(self) -> tuple[int, int, bool]:
+        """(number, base, dropped) of the longest steps of a convolution that memory is held for:
+        how many, where they begin, whether the rows before them are gone. 0 where it is not fixed.
+        """
+        found = [(0, 0, False)]
+        for one in _dicts(self.state):
+            base, number = one.get("base"), one.get("horizon")
+            if type(base) is type(number) is int:
+                dropped = base > 0 and not self._history
+                found.append((number if dropped or one.get("period") == 0 else 0, base, dropped))
+        return max(found)
+
+    @property
+    def copied(self) -> int:
+        """Bytes of the arrays that a state does not hold as they are."""
+        sizes = dict(enumerate(_sizes(self.shapes, self.kinds)))
+        history = self._history
+        return sum(size for array, size in sizes.items() if array not in history)
+
+    @property
+    def _history(self) -> set[int]:
+        """Numbers of the arrays that are rows before steps."""
+        chunks = [one["rows"] for one in _dicts(self.state) if "rows" in one and len(one) == 1]
+        arrays = [rows.get("array") for rows in chunks if isinstance(rows, dict)]
+        return {array for array in arrays if type(array) is int}
+
+
+def _dicts(value: Any) -> Iterator[dict[str, Any]]:
+    """Every dict of a tree."""
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, dict | list):
+            yield from _dicts(item)
+
 
 # ---- writing
 

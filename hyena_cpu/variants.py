@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import check_whole
 from .errors import InputError, LimitError, ModelError, NumericError
 from .genome import Genome
-from .sampling import check_whole
 from .score import Strand
 from .sequences import DnaPolicy
 from .variant_files import Variant

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import plan_phases, planner, pooling
 from .batches import grouped
+from .checks import check_whole
 from .context import split
 from .errors import InputError, ModelError
 from .network import Floats, Ids, Network
@@ -92,7 +93,7 @@ class WholeSequences(Network):
 
     def depth_of(self, layer: int) -> int:
         """Blocks to run for `layer` of `hidden`; InputError if the model has no such layer."""
-        depth = len(self.blocks)
+        depth, layer = len(self.blocks), check_whole("layer", layer)
         if not -1 <= layer <= depth:
             raise InputError(f"layer is {layer}, must be in 0..{depth}, or -1 for the last norm")
         return depth if layer < 0 else layer

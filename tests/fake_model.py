@@ -82,6 +82,10 @@ class FakeModel:
             raise InputError("token id outside the vocabulary")
         return array.astype(np.int32)
 
+    def check_length(self, length: int, **_what: object) -> None:
+        if self.max_length is not None and length > self.max_length:
+            raise LimitError(f"{length} tokens, at most {self.max_length}")
+
     def prefill(self, ids, state=None, *, max_new_tokens=None, history="keep") -> FakeState:  # noqa: ARG002
         self.calls.append("prefill")
         state = FakeState() if state is None else state

@@ -36,7 +36,7 @@ MOST_OVER, SLACK = 1.10, 16 << 20  # measured <= plan <= MOST_OVER * measured + 
 
 # Read from /proc: the maximum of getrusage begins with that of the process that started this one.
 CHILD = """
-import json, sys
+import json, os, sys
 import numpy as np, hyena_cpu
 from freed import give_back_freed
 from hyena_cpu import kernels, planner, pooling
@@ -68,6 +68,11 @@ if call == "run":  # a whole one, planned before it begins
     with DryRun(model) as dry:
         dry.score(texts)
     plans = [dry.largest]
+if call == "load" and not os.path.exists(sys.argv[3]):
+    drop = p["longest"] > 0
+    room = p["longest"] - length if drop else 512
+    state = model.prefill(ids, max_new_tokens=room, history="drop" if drop else "keep")
+    sys.exit(state.save(sys.argv[3]))
 give_back_freed()  # what loading has freed would be used again
 before = resident("VmRSS")
 forget_peak()
@@ -93,6 +98,21 @@ elif call == "room":
 elif call == "drop":
     plans = [plan(model, length + 512, room=512, ahead=512)]
     out = model.prefill(ids, max_new_tokens=512, history="drop")
+elif call == "end":  # room for as much as the context holds
+    room = p["longest"] - length
+    plans = [plan(model, length + room, room=room, ahead=room)]
+    out = model.prefill(ids, max_new_tokens=room, history="drop")
+elif call in ("twins", "forks"):  # a copy of a prompt's state goes on, its history kept or dropped
+    room, drop = p["longest"] - length, call == "forks"
+    plans = [plan(model, length + room, room=room, ahead=room if drop else None, copies=1)]
+    out = model.prefill(ids, max_new_tokens=room, history="drop" if drop else "keep")
+    out = out, out.fork()
+    for _ in range(room):
+        model.step(out[1], 1)
+elif call == "load":  # what it is checked for; saved by another process
+    plans, model.max_memory = [], 1 << 60
+    planner.plan = lambda *args, **what: plans.append(plan(*args, **what)) or plans[-1]
+    out = model.load_state(sys.argv[3])
 elif call == "step":  # of states that come from prompts one after the other
     prompt = plan(model, length)
     others = (batch - 1) * dict(prompt.rows)["state"]
@@ -178,6 +198,8 @@ class Point:
     def name(self) -> str:
         size = f"{self.batch}x{self.length}" if self.batch > 1 else f"{self.length}"
         far = f"+{self.steps}" if self.longest else ""
+        if self.call in ("end", "twins", "forks", "load"):
+            far = f"+{self.longest - self.length}" if self.longest else ""
         return f"{self.model}-{self.call}-{size}{far}-{self.threads}"
 
 
@@ -203,6 +225,13 @@ def _points() -> list[Point]:
     for model in ("tiny", "small", "order3", "longconv"):  # nobody says how far they will go
         found += [Point(model, "step", n * K, longest=60_000, steps=40) for n in (1, 7, 30)]
     found += [Point("tiny", "step", 1000, 2, longest=60_000, steps=4000)]
+    for model in ("small", "hybrid", "order3", "longconv"):  # room to the end of the context
+        found += [
+            Point(model, call, n * K, longest=n * K + room)
+            for call in ("end", "twins", "forks", "load")
+            for n, room in ((1, 16_000), (8, 2000), (32, 300))
+        ]
+        found += [Point(model, "load", n * K) for n in (1, 32)]
     found += [Point("attention", call, n * K) for call in ("score", "prefill") for n in (1, 8)]
     found += [Point("circle", call, n * K) for call in ("hidden", "last") for n in (1, 8, 32)]
     found += [Point("circle", "last", 500, batch=4), Point("circle", "last", 32 * K, threads=1)]
@@ -257,10 +286,11 @@ class Measured:
         return f"{self.peak / 2**20:8.1f} {self.plan / 2**20:8.1f} {share:5.2f}  {', '.join(large)}"
 
 
-def measure(point: Point, models: Models) -> Measured:
-    """Runs the point in a process of its own."""
+def _child(point: Point, models: Models) -> subprocess.CompletedProcess[str]:
+    path = models.path(point)
+    arguments = [json.dumps(asdict(point)), str(path), str(path / f"{point.name}.state")]
     done = subprocess.run(
-        [sys.executable, "-P", "-c", CHILD, json.dumps(asdict(point)), str(models.path(point))],
+        [sys.executable, "-P", "-c", CHILD, *arguments],
         env=os.environ | {"PYTHONPATH": f"{PACKAGE_HOME}{os.pathsep}{Path(__file__).parent}"},
         capture_output=True,
         text=True,
@@ -268,6 +298,14 @@ def measure(point: Point, models: Models) -> Measured:
     )
     if done.returncode:
         raise RuntimeError(f"{point.name}: {done.stderr}")
+    return done
+
+
+def measure(point: Point, models: Models) -> Measured:
+    """Runs the point in a process of its own."""
+    if point.call == "load":
+        _child(point, models)
+    done = _child(point, models)
     first, *rest = done.stdout.splitlines()
     peak, plan = map(int, first.split())
     pairs = (line.split(" ", 1) for line in rest)

@@ -12,6 +12,7 @@ PACKAGE = Path(hyena_cpu.__file__).parent
 # From the bottom up; a room may import from any room named before it.
 ROOMS = [
     "errors",
+    "checks",
     "batches",
     "closing",
     "files",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import PACKAGE_HOME
 from test_contracts import close, pieces
-from toy import CAUSAL, LENGTH, model, tokens
+from toy import CAUSAL, LENGTH, WIDTH, model, tokens, weights
 
-from hyena_cpu import InputError, LimitError
+from hyena_cpu import InputError, LimitError, ModelError
+from hyena_cpu.config import ClassifierConfig
 from hyena_cpu.model import Model
 from hyena_cpu.state import State
 from hyena_cpu.step_plan import SURE_REWIND
@@ -288,3 +290,61 @@ def test_states_of_others_are_refused_by_name(tmp_path: Path) -> None:
         model(CAUSAL["order1"]).load_state(path)
     with pytest.raises(InputError, match=r"state\.layers\[0\] has a tail"):
         model(CAUSAL["long_conv"]).load_state(path)
+
+
+def test_numbers_that_are_not_whole_change_nothing() -> None:
+    m = model(CAUSAL["order3"])
+    state = m.prefill(tokens(100))
+    for call in (
+        lambda: state.rewind(90.0),  # type: ignore[arg-type]
+        lambda: state.reserve(64.5),  # type: ignore[arg-type]
+        lambda: state.reserve(True),
+        lambda: m.prefill(tokens(5), state, max_new_tokens=float("nan")),  # type: ignore[arg-type]
+        lambda: m.hidden(tokens(5), -0.5),  # type: ignore[arg-type]
+        lambda: m.step(None, 1),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError, match=r"must be a whole number|a State is needed"):
+            call()
+    with pytest.raises(InputError, match="max_new_tokens is 10000000000000000, must be at most"):
+        m.prefill(tokens(5), state, max_new_tokens=10**16)
+    assert (state.position, state.torn) == (100, False)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    m = model(CAUSAL["order3"])
+    state, plain = m.prefill(tokens(100)), m.prefill(tokens(100))
+    state.rewind(np.int64(90))  # type: ignore[arg-type]
+    plain.rewind(90)
+    for history in ("keep", "drop"):
+        for one, n in ((state, np.uint8(64)), (plain, 64)):
+            m.prefill(tokens(5), one, max_new_tokens=n, history=history)  # type: ignore[arg-type]
+            one.reserve(n)  # type: ignore[arg-type]
+    assert state.nbytes == plain.nbytes
+    state.save(tmp_path / "s")
+    same_bits(steps(m, m.load_state(tmp_path / "s"), 9), steps(m, plain, 9))
+
+
+def test_told_tokens_are_the_states_own() -> None:
+    m = model(CAUSAL["order2"])
+    state, ids = m.prefill([1, 2, 3]), np.array([1, 2, 3], np.int32)
+    state.tell(ids)
+    ids[:] = 9
+    twin = state.fork()
+    twin.tokens[0] = 7  # type: ignore[index]
+    assert state.tokens is not None
+    assert state.tokens.tolist() == [1, 2, 3]
+    for wrong in (np.zeros((3, 2)), [1.9, 2, 3], [[1, 2, 3]]):
+        with pytest.raises(InputError, match="must be a list of ids"):
+            state.tell(wrong)  # type: ignore[arg-type]
+    m.new_state().tell([])  # type: ignore[arg-type]
+
+
+def test_a_model_without_a_head_takes_nothing_in() -> None:
+    given = weights(replace(CAUSAL["order2"], classifier=ClassifierConfig(3, "last", bias=False)))
+    given.tensors["classifier.weight"] = np.zeros((3, WIDTH), np.float32)
+    m = Model(given, None, threads=1)
+    state = m.new_state()
+    for call in (lambda: m.prefill([1, 2], state), lambda: m.extend(state, [1, 2])):
+        with pytest.raises(ModelError, match="no language-model head"):
+            call()
+    assert (state.position, state.torn) == (0, False)

@@ -266,15 +266,11 @@ def _object(
 
 
 def _plan(out: Output, model: Model, prompt: Prompt, count: int, keep: bool, form: str) -> None:
-    from ..generate import drops_history
+    from ..generate import call_of
     from ..planner import plan
 
-    length = prompt.position + len(prompt.ids) + prompt.new_tokens
-    # A sample is continued from a copy of the prompt's state, so two states are alive.
-    new = max(1, len(prompt.ids))
-    room = max(0, length - prompt.position - new)
-    ahead = room if drops_history(model, prompt, keep) else None
-    needed = plan(model, length, batch=min(count, 2), new=new, room=room, ahead=ahead)
+    length, what = call_of(model, prompt, count, keep)
+    needed = plan(model, length, **what)
     if form == "text":
         out.write(plan_table(needed))
     else:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import check_whole
 from ..errors import InputError, LimitError
 from ..prompts import prefix_ids
-from ..sampling import check_whole
 from ..tokenizers.dna import CLS, SEP
 
 if TYPE_CHECKING:
