@@ -5,10 +5,13 @@ Importing takes most of a short run, so Ctrl-C has to be quiet there too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 from types import FrameType
+
+from . import errors
 
 
 def main() -> int:
@@ -16,7 +19,10 @@ def main() -> int:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, _leave)
-    from . import cli, model  # noqa: F401  the heavy imports of every command
+    from . import cli, kernels, model  # noqa: F401  the heavy imports of every command
+
+    with contextlib.suppress(errors.HyenaError):  # said when the command needs them
+        kernels.load(kernels.choose())
 
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)

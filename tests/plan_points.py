@@ -229,7 +229,7 @@ def _points() -> list[Point]:
         found += [
             Point(model, call, n * K, longest=n * K + room)
             for call in ("end", "twins", "forks", "load")
-            for n, room in ((1, 16_000), (8, 2000), (32, 300))
+            for n, room in ((1, 16_000), (8, 600), (32, 300))
         ]
         found += [Point(model, "load", n * K) for n in (1, 32)]
     found += [Point("attention", call, n * K) for call in ("score", "prefill") for n in (1, 8)]

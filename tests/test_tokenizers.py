@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hyena_cpu.config import TokenizerConfig
 from hyena_cpu.errors import InputError, ModelError
-from hyena_cpu.tokenizers import Tokenizer, from_config
+from hyena_cpu.tokenizers import Tokenizer, from_config, hf
 from hyena_cpu.tokenizers.bytes import ByteTokenizer
 from hyena_cpu.tokenizers.dna import DnaTokenizer, add_special
 from hyena_cpu.tokenizers.hf import BpeTokenizer, byte_alphabet
@@ -137,6 +137,29 @@ def test_bpe_agrees_with_its_library(bpe_file: Path) -> None:
     assert ours.encode(text).tolist() == library.encode(text, add_special_tokens=False).ids
     assert ours.vocab_size == library.get_vocab_size()
     assert len(ours.encode("the " * 50)) > 5  # the file's truncation must not cut a prompt
+
+
+@given(st.text(st.sampled_from("ab'sé0.\n \t\r\u00a0\u3000<>|"), max_size=60))
+def test_long_texts_are_cut_without_a_trace(bpe_file: Path, text: str) -> None:
+    tokenizer = BpeTokenizer(bpe_file)
+    whole = tokenizer.encode(text).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        for size in (1, 5):
+            patch.setattr(hf, "PIECE", size)
+            assert tokenizer.encode(text).tolist() == whole
+
+
+def test_a_long_text_is_cut_where_that_changes_nothing(bpe_file: Path, tmp_path: Path) -> None:
+    text, data = "one two\nthree " * 40_000, json.loads(bpe_file.read_text())
+    assert len(list(BpeTokenizer(bpe_file)._pieces(text))) == 3
+    other = tmp_path / "tokenizer.json"
+    for name, value in (
+        ("normalizer", {"type": "NFC"}),
+        ("pre_tokenizer", data["pre_tokenizer"] | {"add_prefix_space": True}),
+        ("pre_tokenizer", None),
+    ):
+        other.write_text(json.dumps(data | {name: value}))
+        assert list(BpeTokenizer(other)._pieces(text)) == [text]
 
 
 def test_bpe_special_tokens_are_their_names(bpe_file: Path) -> None:

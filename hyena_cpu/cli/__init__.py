@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
@@ -79,14 +80,33 @@ def _run(arguments: list[str]) -> int:
     except SystemExit:  # --help has been printed
         return 0
     from .logs import configure
+    from .output import check_files
 
+    check_files(args)
     configure(args)
     try:
         kernels.choose()
     except HyenaError as error:
         raise UsageError(str(error)) from None
-    code: int = command.run(args)
+    try:
+        code: int = command.run(args)
+    except BrokenPipeError:
+        _check_nothing_lost(args)
+        raise
     return code
+
+
+def _check_nothing_lost(args: argparse.Namespace) -> None:
+    """WriteError for a file that was asked for beside a standard output that its reader closed."""
+    from ..streams import WriteError, silence_stdout
+
+    for option in ("state_out", "plot"):
+        if (path := getattr(args, option, None)) is not None:
+            silence_stdout()
+            raise WriteError(
+                f"standard output was closed before the end of the run, so "
+                f"--{option.replace('_', '-')} {path} was not written"
+            )
 
 
 def _help() -> str:
@@ -97,9 +117,11 @@ def _help() -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    from .logs import error_line
+    from .logs import error_line, note_error
 
-    print(error_line(" ".join(message.split())), file=sys.stderr)
+    sentence = " ".join(message.split())
+    note_error(sentence)
+    print(error_line(sentence), file=sys.stderr)
     return code
 
 

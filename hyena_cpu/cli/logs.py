@@ -27,6 +27,18 @@ class _Lines(logging.Formatter):
         return f"hyena-cpu: {kind}{record.getMessage()}"
 
 
+class _File(logging.FileHandler):
+    """One that says once if it cannot be written, and lets the run go on."""
+
+    failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802
+        """Called inside the `except` of what went wrong."""
+        if not self.failed:
+            self.failed = True
+            print(error_line(f"--log-file {self.baseFilename}: {sys.exception()}"), file=sys.stderr)
+
+
 def configure(args: argparse.Namespace) -> None:
     """Sets up the log from -q, -v, --log-file and HYENA_CPU_LOG; arguments win."""
     level = _level(args.quiet, args.verbose)
@@ -35,7 +47,7 @@ def configure(args: argparse.Namespace) -> None:
     handlers: list[logging.Handler] = [console]
     if args.log_file is not None:
         try:
-            file = logging.FileHandler(args.log_file, encoding="utf-8")
+            file = _File(args.log_file, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"--log-file {args.log_file}: {error.strerror}") from None
         file.setLevel(min(level, logging.INFO))
@@ -51,6 +63,14 @@ def configure(args: argparse.Namespace) -> None:
     log.propagate = False
     global _color
     _color = args.color
+
+
+def note_error(message: str) -> None:
+    """To the log file alone: the error that ends a run, which standard error gets in colour."""
+    record = log.makeRecord(log.name, logging.ERROR, "", 0, message, (), None)
+    for handler in log.handlers:
+        if isinstance(handler, _File):
+            handler.handle(record)
 
 
 def notice(message: str, *values: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -13,6 +14,53 @@ from typing import Any, BinaryIO, Self
 from ..streams import standard_output, write_errors
 from .common import UsageError
 
+# What a run reads and what it writes, by the names of options.
+READ = ("file", "fasta", "reference", "variants", "files", "counts", "state_in")
+WRITTEN = ("output", "state_out", "plot", "write_counts", "log_file")
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """UsageError if a file would be written that is read as well, a state that is to be saved
+    again apart. Standard output by another name becomes standard output.
+    """
+    if getattr(args, "output", None) is not None and _is_standard_output(args.output):
+        args.output = None
+    for option in WRITTEN:
+        written = getattr(args, option, None)
+        if written is None or not os.path.isfile(written):
+            continue
+        for name in READ:
+            given = getattr(args, name, None)
+            for path in given if isinstance(given, list) else [given]:
+                again = (name, option) == ("state_in", "state_out")
+                if path not in (None, "-") and not again and _same_file(path, written):
+                    raise UsageError(
+                        f"--{option.replace('_', '-')} {written}: the run reads this file, and "
+                        "would overwrite it: name another"
+                    )
+
+
+def _same_file(one: str | Path, other: str | Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # not there
+        return False
+
+
+def _is_standard_output(path: Path) -> bool:
+    """Whether the name, such as /dev/stdout, is that of where standard output goes."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(1))
+    except OSError:
+        return False
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # the latter of links in a circle
+        raise UsageError(f"--output {path}: {error}") from None
+
 
 class Output:
     """A context to write results to, as UTF-8 bytes whatever the locale says.
@@ -23,7 +71,7 @@ class Output:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._target = None if path is None else path.resolve()
+        self._target = None if path is None else _resolved(path)
         self._temporary: Path | None = None
         self._stream: BinaryIO = self._open()
 

@@ -49,7 +49,17 @@ COLUMNS = {
     "gap_share": float,
 }
 FORMATS = ("tsv", "csv", "json")
-SCORING = ("against", "counts", "threshold", "window", "stride", "style", "threads", "max_memory")
+SCORING = (
+    "against",
+    "counts",
+    "threshold",
+    "window",
+    "stride",
+    "style",
+    "threads",
+    "dtype",
+    "max_memory",
+)
 
 
 def parser() -> Parser:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ from .base import Ids, TokenStream, to_bytes
 
 MAX_IDS = 1 << 22  # a file that claims larger ids is damaged, and would size a table
 
+PIECE = 1 << 18  # characters that the library is given at once, or a word more
+
+# Before a space or line end that follows something else: GPT-2's pattern takes white space into a
+# word only before it, and looks ahead but never back.
+_CUT = re.compile("(?<=[!-~])(?=[ \n])")
 _STRAY_BYTE = re.compile("([\udc80-\udcff])")  # how surrogateescape writes a byte that is no UTF-8
 
 
@@ -50,6 +56,7 @@ class BpeTokenizer:
         text = _read(path)
         _check_kind(text, path)
         self._tokenizer = _parse(text, path)
+        self._can_cut = _can_cut(json.loads(text))
         # Either would silently cut or lengthen a prompt.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -60,13 +67,27 @@ class BpeTokenizer:
     def encode(self, text: str | bytes) -> Ids:
         """int32 [T]. Bytes that are no UTF-8 become their single-byte tokens."""
         whole = to_bytes(text).decode("utf-8", "surrogateescape")
-        ids: list[int] = []
+        ids = [np.zeros(0, np.int32)]
         for i, part in enumerate(_STRAY_BYTE.split(whole)):
             if i % 2:
-                ids.append(self._id_of_byte(ord(part) - 0xDC00))
-            elif part:
-                ids.extend(self._tokenizer.encode(part, add_special_tokens=False).ids)
-        return np.array(ids, np.int32)
+                ids.append(np.array([self._id_of_byte(ord(part) - 0xDC00)], np.int32))
+            else:
+                ids += [self._encoded(piece) for piece in self._pieces(part)]
+        return np.concatenate(ids)
+
+    def _encoded(self, text: str) -> Ids:
+        return np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        """The text cut where no token can reach across: the library takes some 170 bytes for each
+        one that it works on.
+        """
+        begin = 0
+        while self._can_cut and (cut := _CUT.search(text, begin + PIECE)):
+            yield text[begin : cut.start()]
+            begin = cut.start()
+        if begin < len(text):
+            yield text[begin:]
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The bytes of these tokens; special tokens give their names, unused ids nothing."""
@@ -118,6 +139,22 @@ def _check_kind(text: str, path: Path) -> None:
             f"{path}: only byte-level BPE tokenizers are supported, this one is "
             f"{model.get('type')!r} without a ByteLevel decoder"
         )
+
+
+def _can_cut(data: dict[str, Any]) -> bool:
+    """Whether texts are split by GPT-2's pattern, unchanged, and added tokens take no space."""
+    split = data.get("pre_tokenizer")
+    return (
+        isinstance(split, dict)
+        and split.get("type") == "ByteLevel"
+        and split.get("use_regex", True) is True
+        and split.get("add_prefix_space") is False
+        and data.get("normalizer") is None
+        and not any(
+            token.get("lstrip") or token.get("rstrip") or re.search(r"\s", token["content"])
+            for token in data.get("added_tokens") or []
+        )
+    )
 
 
 def _mentions_byte_level(decoder: Any) -> bool:
