@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ..model import Model
 
 TEXTS = ("text", "prompt")  # options that are no file, whatever they say
+PIECE = 1 << 20  # bytes of a file read at once
 
 
 def add_table_options(parser: Parser) -> None:
@@ -54,7 +56,12 @@ def open_table(
 def table_settings(args: argparse.Namespace, model: Model, *names: str) -> dict[str, Any]:
     """Settings of a table: the model, how it computes, and these options as they were given.
 
-    An option that names a file also stands for the file's size.
+    An option that names a file also stands for what is in the file. Nothing is said of standard
+    input and of pipes, which can be read only once. Without -o there is no run to go on with, so
+    no file is read.
+
+    Raises:
+        InputError: a file cannot be read.
     """
     numerics = {key: value for key, value in model.numerics.items() if key != "threads"}
     settings: dict[str, Any] = {"model": model.fingerprint, "numerics": numerics}
@@ -62,6 +69,20 @@ def table_settings(args: argparse.Namespace, model: Model, *names: str) -> dict[
         value = getattr(args, name)
         if value is not None:
             settings[name] = str(value) if isinstance(value, Path) else value
-        if isinstance(value, str | Path) and name not in TEXTS and os.path.isfile(value):
-            settings[f"bytes of {name}"] = os.stat(value).st_size
+        if args.output is None or name in TEXTS or not isinstance(value, str | Path):
+            continue
+        if os.path.isfile(value):
+            settings[f"checksum of {name}"] = _checksum(value)
     return settings
+
+
+def _checksum(path: str | Path) -> str:
+    """Of all bytes of a file, as hexadecimal digits."""
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    return digest.hexdigest()

@@ -19,7 +19,7 @@ from .rows import Column, Types, Vector, Whole, plain
 class NpySink:
     """The matrix at `part`, and `NAME.ids.tsv` for the columns that are no vectors, if there are.
 
-    The header has room for any number of rows, so it is written anew as the matrix grows.
+    The header has room for any number of rows: each `commit` writes it anew.
     """
 
     def __init__(self, part: Path, target: Path, types: Types, there: Whole) -> None:
@@ -32,11 +32,7 @@ class NpySink:
         others = plain(types)
         self._ids = Ids(target, others, there) if others else None
         self._descriptor: int | None = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
-        start = header(0, self._width)
-        self._at = there.size or len(start)
-        if not there.records:
-            with write_errors(part):
-                write_at(self._fd, start, 0)
+        self._at = there.size or len(header(0, self._width))
         self._mark = (replace(there, size=self._at), there if self._ids is None else self._ids.end)
 
     @property
@@ -97,7 +93,8 @@ class Ids:
 
     def __init__(self, target: Path, types: Mapping[str, type], there: Whole) -> None:
         self._names = list(types)
-        self._target = target.with_suffix(".ids.tsv")
+        stem = target.stem if target.suffix.lower() == ".npy" else target.name
+        self._target = target.with_name(stem + ".ids.tsv")
         self._part = self._target.with_name(self._target.name + ".part")
         at = replace(there, size=_lines_end(self._part, there.records + 1) if there.records else 0)
         self._sink = FileSink(self._part, self._target, Lines("tsv", types), at)

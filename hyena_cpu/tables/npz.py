@@ -7,6 +7,7 @@ Columns are collected in unnamed files and put together at the end, when their l
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -80,7 +81,9 @@ class _Spool:
         return np.dtype(f"<U{end.width}") if self.kind is str else _dtype(self.kind)
 
     def close(self) -> None:
-        self._file.close()
+        # Closing writes what is still held, and fails like the write before it: that one is said.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 class NpzSink:
@@ -93,7 +96,11 @@ class NpzSink:
         self.whole = Whole()
         self._ends = (self.whole, [spool.end for spool in self._spools.values()])
         if there.records:
-            self._load()
+            try:
+                self._load()
+            except BaseException:
+                self.close()
+                raise
             self._mark(there)
 
     def add(self, columns: dict[str, Column], n: int, end: Whole | None) -> None:  # noqa: ARG002
@@ -136,9 +143,9 @@ class NpzSink:
             with zipfile.ZipFile(self._part) as archive:
                 for name, spool in self._spools.items():
                     for array in _read_array(archive, name):
-                        spool.add(array)
+                        with write_errors(self._target):
+                            spool.add(array)
         except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-            self.close()
             raise InputError(f"{self._part} cannot be read: {error}") from None
 
 

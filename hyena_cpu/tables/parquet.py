@@ -5,6 +5,7 @@ What is missing is null; vectors are stored as they are.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
-from ..streams import write_errors
+from ..streams import WriteError, write_errors
 from .rows import Column, Columns, Kind, Types, Vector, Whole, cells, checked
 
 if TYPE_CHECKING:
@@ -39,9 +40,14 @@ class ParquetSink:
         self._held_rows = 0
         self._rows = 0  # of everything added
         self._marks = [(0, Whole())]  # rows at the end of a record; the last one written, and later
+        self._failure: WriteError | None = None  # of a row group: no end can be written after it
         self._writer = self._open(self._temporary)
         if there.records:
-            self._load(there)
+            try:
+                self._load(there)
+            except BaseException:
+                self.close()
+                raise
 
     @property
     def whole(self) -> Whole:
@@ -63,7 +69,8 @@ class ParquetSink:
         self._place(self._target)
 
     def close(self) -> None:
-        self._writer.close()
+        with contextlib.suppress(OSError):  # writes the end of a file that nobody will see
+            self._writer.close()
         self._temporary.unlink(missing_ok=True)
 
     def _hold(self, batch: pyarrow.RecordBatch, n: int) -> None:
@@ -80,13 +87,19 @@ class ParquetSink:
         held, self._held, self._held_rows = self._held, [], 0
         if not held:
             return
-        with write_errors(self._target):
-            self._writer.write_table(pa.Table.from_batches(held, self._schema))
+        try:
+            with write_errors(self._target):
+                self._writer.write_table(pa.Table.from_batches(held, self._schema))
+        except WriteError as error:
+            self._failure = error
+            raise
         self._marks = self._marks[-1:]
 
     def _place(self, place: Path) -> Whole:
         """The whole records, at `place`."""
         _, pq = _modules()
+        if self._failure is not None:
+            raise self._failure
         self._flush()
         with write_errors(place):
             self._writer.close()
@@ -117,7 +130,6 @@ class ParquetSink:
             for batch in _batches(self._part, self._group):
                 self._hold(batch.cast(self._schema), len(batch))
         except (OSError, ValueError, pa.ArrowException) as error:
-            self.close()
             raise InputError(f"{self._part} cannot be read: {error}") from None
         self._marks.append((self._rows, there))
 

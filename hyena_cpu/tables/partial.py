@@ -60,9 +60,12 @@ class Partial:
         """States how much of the partial file counts; the old statement stays until then."""
         text = json.dumps({**asdict(whole), "settings": self._settings}, indent=1)
         fresh = self.sidecar.with_name(self.sidecar.name + ".tmp")
-        with write_errors(self.sidecar):
-            fresh.write_text(text + "\n", encoding="utf-8")
-            os.replace(fresh, self.sidecar)
+        try:
+            with write_errors(self.sidecar):
+                fresh.write_text(text + "\n", encoding="utf-8")
+                os.replace(fresh, self.sidecar)
+        finally:
+            fresh.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Removes both files."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from ..errors import HyenaError, InputError
-from ..streams import standard_output
+from ..streams import WriteError, standard_output
 from .lines import FileSink, Lines, StreamSink
 from .npy import NpySink
 from .npz import NpzSink
@@ -130,11 +131,13 @@ def leave(partial: Partial, whole: Whole, keep: Callable[[], Whole]) -> None:
     if not whole.records:
         partial.remove()
         return
+    leaving = sys.exception()
     try:
         whole = keep()
         partial.note(whole)
     except HyenaError as error:
-        log.error("%s", error)
+        if not isinstance(leaving, WriteError):  # a full disk is said once
+            log.error("%s", error)
         return
     log.warning(
         "unfinished: %s holds the first %d records; the same command with --resume goes on "
@@ -174,5 +177,10 @@ def _file(partial: Partial, form: str, types: Types, there: Whole) -> Sink:
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror}") from None
     if not there.records:
-        partial.note(there)
+        try:
+            partial.note(there)
+        except WriteError:
+            sink.close()
+            partial.remove()
+            raise
     return sink
