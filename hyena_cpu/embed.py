@@ -78,7 +78,7 @@ def embed(
     """
     check(model, layer, pool)
     items = [
-        Item(i, str(i), 0, checked(model, _tokens(model, text)))
+        Item(i, str(i), 0, checked(model, _tokens(model, text), layer))
         for i, text in enumerate(several(sequences))
     ]
     arrays = [_joined(blocks) for _, blocks in embedded(model, items, layer, pool)]
@@ -94,10 +94,11 @@ def check(model: Model, layer: int, pool: str | None) -> None:
     model.depth_of(layer)
 
 
-def checked(model: Model, ids: ArrayLike) -> Ids:
-    """ids as int32 [T]; InputError or LimitError if the model cannot take them in."""
-    tokens = model.check_ids(ids)
-    model.check_length(len(tokens), hidden_rows=min(len(tokens), pooling.BLOCK_ROWS))
+def checked(model: Model, ids: ArrayLike, layer: int) -> Ids:
+    """ids as int32 [T]; InputError or LimitError if the model cannot take them in up to a layer."""
+    tokens, depth = model.check_ids(ids), model.depth_of(layer)
+    rows = min(len(tokens), pooling.BLOCK_ROWS)
+    model.check_length(len(tokens), hidden_rows=rows, depth=depth)
     return tokens
 
 
@@ -107,8 +108,10 @@ def prepared(
     policy: DnaPolicy,
     strand: Strand = "fwd",
     special: Special | None = None,
+    layer: int = -1,
 ) -> Iterator[Item]:
-    """The records as items, in order; those that the policy or the model refuses say why.
+    """The records as items for a layer, in order; those that the policy or the model refuses say
+    why.
 
     The vectors of strand rc are those of the reverse complement, read in its own direction.
     """
@@ -118,7 +121,7 @@ def prepared(
             dna = clean(record.sequence, policy).sequence
             letters = dna if strand == "fwd" else reverse_complement(dna)
             ids = model.check_ids(model.tokenizer.encode(letters))
-            ids = checked(model, ids if special is None else add_special(ids, special))
+            ids = checked(model, ids if special is None else add_special(ids, special), layer)
             yield Item(record.index, record.id, length, ids, None, *_places(ids, strand, special))
         except (InputError, LimitError) as error:
             yield Item(record.index, record.id, length, None, error)

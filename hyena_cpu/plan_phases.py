@@ -28,6 +28,7 @@ class Call:
     """One call: `batch` sequences that stand at `before`, take in `new` tokens each, and make room
     for `room` further ones. ahead: for so many at most, their history dropped; dropped: long ago.
     peek: all of them continue one state, which stays as it is. copies: forks of each state, later.
+    depth: it ends after so many blocks.
     """
 
     before: int
@@ -39,6 +40,7 @@ class Call:
     peek: bool
     dropped: bool = False
     copies: int = 0
+    depth: int | None = None
 
     @property
     def states(self) -> int:
@@ -81,8 +83,8 @@ def layers(model: Network, call: Call) -> Iterator[Rows]:
     """What is held while each layer mixes, the residual stream apart."""
     if model.config.positions is not None:
         yield (("embedded positions", 4 * model.config.d_model * call.tokens),)
-    done, todo = 0, sum(_state_before(block.mixer, call) for block in model.blocks)
-    for mixer in (block.mixer for block in model.blocks):
+    done, todo = 0, sum(_state_before(mixer, call) for mixer in _mixers(model, call))
+    for mixer in _mixers(model, call):
         own = _state_before(mixer, call)
         todo -= own
         alone, kept = call.batch == 1, call.state and not call.peek
@@ -130,7 +132,7 @@ def head(model: Network, call: Call, logits_rows: int, hidden_rows: int, scored:
         ("hidden states", 4 * width * hidden_rows),
         ("logits", 4 * model.config.logits_width * logits_rows),
         ("log-probabilities", LOGPROB_BYTES * model.config.logits_width * rows if scored else 0),
-        ("state", sum(_state_after(block.mixer, call) for block in model.blocks)),
+        ("state", sum(_state_after(mixer, call) for mixer in _mixers(model, call))),
     )
 
 
@@ -138,12 +140,12 @@ def preparations(model: Network, call: Call) -> Iterator[Rows]:
     """What is held while steps are prepared for, one layer at a time."""
     if not call.prepares or call.dropped:
         return
-    states = sum(_state_after(block.mixer, call) for block in model.blocks)
+    states = sum(_state_after(mixer, call) for mixer in _mixers(model, call))
     if call.ahead is None:
         yield ("what the history adds", _starting(model, taps_of(model), call)), ("state", states)
         return
     residual = ("residual stream", 4 * model.config.d_model * call.tokens)
-    for mixer in (block.mixer for block in model.blocks):  # as soon as the layer is done
+    for mixer in _mixers(model, call):  # as soon as the layer is done
         buffers = mixer.buffers(call.tokens, alone=True, kept=True)
         adds = ("what the history adds", _starting(model, mixer.taps, call))
         yield residual, *buffers, adds, ("state", states + _prompt(mixer, call))
@@ -151,15 +153,14 @@ def preparations(model: Network, call: Call) -> Iterator[Rows]:
 
 def loaded(model: Network, call: Call) -> Rows:
     """What is held when states that such a call leaves have come from a file."""
-    return (("state", sum(_state_after(block.mixer, call) for block in model.blocks)),)
+    return (("state", sum(_state_after(mixer, call) for mixer in _mixers(model, call))),)
 
 
 def copied(model: Network, call: Call) -> Rows:
     """What is held when the call is done and its states have been forked."""
     if call.copies == 0:
         return ()
-    mixers = [block.mixer for block in model.blocks]
-    taps = taps_of(model)
+    mixers, taps = _mixers(model, call), taps_of(model)
     idle = max(
         (one.bank.idle_bytes(call.new, call.after, model.threads) for one in taps), default=0
     )
@@ -249,7 +250,7 @@ def _taken(call: Call) -> int:
 
 def networks(model: Network, call: Call) -> int:
     """Bytes of the small networks of implicit filters, which are kept."""
-    banks = {id(one.bank.source): one.bank for one in taps_of(model)}.values()
+    banks = {id(one.bank.source): one.bank for one in taps_of(model, call.depth)}.values()
     return sum(bank.network_bytes(call.after)[0] for bank in banks)
 
 
@@ -258,7 +259,7 @@ def step_filters(model: Network, call: Call) -> int:
     if not call.prepares:
         return 0
     steps = _taken(call)
-    stepped = (one for one in taps_of(model) if one.stepped)
+    stepped = (one for one in taps_of(model, call.depth) if one.stepped)
     return sum(one.filter_bytes(call.base, call.wanted, steps) for one in stepped)
 
 
@@ -267,7 +268,8 @@ def kept_spectra(model: Network, call: Call) -> int:
     cache = model.convolutions.cache
     if call.steps:
         return cache.nbytes
-    new = sum(one.bank.bytes_for(call.new, call.after, model.threads)[0] for one in taps_of(model))
+    taps = taps_of(model, call.depth)
+    new = sum(one.bank.bytes_for(call.new, call.after, model.threads)[0] for one in taps)
     return min(cache.nbytes + new, cache.budget)
 
 
@@ -284,6 +286,11 @@ def _stepped(mixer: Mixer) -> list[OnlineTaps]:
     return [one for one in mixer.taps if one.stepped]
 
 
-def taps_of(model: Network) -> list[OnlineTaps]:
-    """Every long convolution."""
-    return [one for block in model.blocks for one in block.mixer.taps]
+def _mixers(model: Network, call: Call) -> list[Mixer]:
+    """Those that the call goes through."""
+    return [block.mixer for block in model.blocks[: call.depth]]
+
+
+def taps_of(model: Network, depth: int | None = None) -> list[OnlineTaps]:
+    """Every long convolution, of the first `depth` blocks (None: of all)."""
+    return [one for block in model.blocks[:depth] for one in block.mixer.taps]

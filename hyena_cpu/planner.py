@@ -69,6 +69,7 @@ def plan(
     dropped: bool = False,
     copies: int = 0,
     read: int | None = None,
+    depth: int | None = None,
 ) -> Plan:
     """Bytes by buffer for `batch` sequences that reach `length` tokens each.
 
@@ -85,6 +86,7 @@ def plan(
         copies: forks of each state that are made when the call is done, and go on as it does.
         read: nothing is taken in: the states after such a call come from a file, of which so many
             bytes are in memory beside them.
+        depth: blocks that sequences without a state go through (None: all of them).
     """
     length, batch = check_whole("plan: length", length), check_whole("plan: batch", batch)
     room, copies = check_whole("plan: room", room), check_whole("plan: copies", copies)
@@ -99,7 +101,7 @@ def plan(
         raise InputError("plan: a history was dropped for a number of tokens: say ahead")
     if copies < 0 or (copies and (peek or not state)):
         raise InputError(f"plan: copies is {copies}, must be at least 0; they are of states")
-    call = Call(length - room - new, new, room, batch, state, ahead, peek, dropped, copies)
+    call = Call(length - room - new, new, room, batch, state, ahead, peek, dropped, copies, depth)
     if scored is None:
         scored = not (state or logits_rows or hidden_rows)
     work = plan_phases.work(model) * model.threads

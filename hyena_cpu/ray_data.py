@@ -164,7 +164,7 @@ class Embed:
     def __call__(self, batch: Batch) -> Iterator[pyarrow.Table]:
         """Columns of RECORD -> tables with those of the command, in the batch's order."""
         files, records = _records(batch)
-        items = prepared(self._model, records, *self._letters)
+        items = prepared(self._model, records, *self._letters, self._layer)
         found = embedded(self._model, items, self._layer, self._pool)
         if self._pool is not None:
             yield self._vectors(files, found)

@@ -101,7 +101,7 @@ class WholeSequences(Network):
     def _whole(self, batch: list[Ids], depth: int | None = None, **what: Any) -> Floats:
         """`_rows` of complete sequences; `what` else is to be planned for."""
         longest, total = max(map(len, batch)), sum(map(len, batch))
-        self.check_length(longest, -(-total // longest), **what)
+        self.check_length(longest, -(-total // longest), depth=depth, **what)
         return self._rows(batch, depth=depth)
 
     def _batches(

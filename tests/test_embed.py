@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from model_files import golden
 from toy import CAUSAL, LENGTH, model, tokens, weights
 
+import hyena_cpu
 from hyena_cpu import planner, pooling
 from hyena_cpu.config import TokenizerConfig
 from hyena_cpu.dry_run import DryRun
@@ -256,3 +257,17 @@ def test_golden_hidden_states_of_every_layer() -> None:
             for got, want in zip(m.embed(ids, layer, None), data[key], strict=True):
                 assert rel_l2(got, want) < 2e-5
             assert rel_l2(m.embed(ids, layer), data[key].mean(axis=1)) < 2e-5
+
+
+def test_a_layer_takes_the_memory_of_those_up_to_it() -> None:
+    ids, whole = tokens(300), model(CAUSAL["order2"])
+    none, every = (
+        hyena_cpu.plan(whole, len(ids), hidden_rows=len(ids), state=False, depth=depth).needed
+        for depth in (0, None)
+    )
+    assert none < every
+    tight = model(CAUSAL["order2"], max_memory=none)
+    got = tight.embed([ids], layer=0)
+    np.testing.assert_array_equal(got, whole.embed([ids], layer=0))
+    with pytest.raises(LimitError, match="max-memory"):
+        tight.embed([ids])

@@ -118,7 +118,7 @@ def _items(args: argparse.Namespace, model: Model, meter: Meter, *, single: bool
         from ..embed import prepared
 
         records, policy = read_records(args, model, meter), dna_policy(args, model)
-        items = prepared(model, records, policy, args.strand or "fwd", args.special)
+        items = prepared(model, records, policy, args.strand or "fwd", args.special, args.layer)
     if args.fasta is not None and not single:
         return items
     first, *more = itertools.islice(items, 2)
@@ -139,7 +139,8 @@ def _text_items(args: argparse.Namespace, model: Model) -> Iterator[Item]:
     if given:
         raise UsageError(f"--{given[0]} acts on DNA only: give --fasta or a model for DNA")
     data, name = read_input(args, strip_newline=False)
-    yield Item(0, name, len(data), checked(model, model.tokenizer.encode(data)))
+    ids = checked(model, model.tokenizer.encode(data), args.layer)
+    yield Item(0, name, len(data), ids)
 
 
 def _named(items: Iterator[Item]) -> Iterator[Item]:
