@@ -11,7 +11,7 @@ import io
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,13 +77,27 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> Iterator[Variant]:
         text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
         header = next((line for line in text if line.strip() and not line.startswith("##")), "")
         separator = "\t" if "\t" in header else ","
-        fields = next(csv.reader([header.removeprefix("#")], delimiter=separator), [])
+        fields = next(_rows([header.removeprefix("#")], separator), [])
         places = _places(path, [field.strip() for field in fields], columns)
         index = 0
-        for cells in csv.reader(text, delimiter=separator):
+        for cells in _rows(text, separator):
             if any(cell.strip() for cell in cells):
                 yield _variant(index, cells, places)
                 index += 1
+
+
+def _rows(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
+    """Cells of each row. A quote protects commas and line ends; with tabs it is a character."""
+    if separator == ",":
+        yield from csv.reader(lines, strict=True)  # else the end of the file would close a quote
+        return
+    for cells in csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE):
+        yield [_unquoted(cell) for cell in cells]
+
+
+def _unquoted(cell: str) -> str:
+    """Without a pair of quotes around the whole cell: R writes those with tabs as well."""
+    return cell[1:-1] if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
 
 def _places(path: Path, fields: list[str], columns: Mapping[str, str]) -> dict[str, int]:

@@ -24,6 +24,7 @@ from .variant_files import Variant
 Ids = NDArray[np.int32]
 
 BASES_TOGETHER = 1 << 20  # of alleles held at a time; one at least
+ALLELES_TOGETHER = 64  # of a group; every further group takes the reference in once more
 SHORTEST_PREFIX = 64  # tokens; below that a split costs more than it saves
 
 
@@ -52,6 +53,8 @@ class Placed:
 @dataclass(frozen=True)
 class Group:
     """Alleles of one window, on one strand, that first differ from the reference at one token.
+
+    Of very many there are several groups, so that no call of the model takes long.
 
     reference  int32 [W]
     prefix     tokens that all have in common: what is before that difference
@@ -118,19 +121,23 @@ def groups(run: Sequence[Placed], strand: str, encode: Callable[[str], Ids]) -> 
     """Groups of a run of variants that have a window, on the strand fwd or rc."""
     oriented = reverse_complement if strand == "rc" else str
     reference = encode(oriented(run[0].ref))
-    found: dict[int, Group] = {}
-    places: dict[bytes, int] = {}
+    found: list[Group] = []
+    last: dict[int, Group] = {}  # by prefix
+    places: dict[bytes, tuple[Group, int]] = {}
     for i, one in enumerate(run):
         allele = encode(oriented(one.alt))
-        differs = reference != allele
-        prefix = int(differs.argmax()) if differs.any() else len(reference)
-        group = found.setdefault(prefix, Group(reference, prefix, [], []))
         key = allele.tobytes()
         if key not in places:
-            places[key] = len(group.alleles)
-            group.alleles.append(allele)
-        group.members.append((i, places[key]))
-    return list(found.values())
+            differs = reference != allele
+            prefix = int(differs.argmax()) if differs.any() else len(reference)
+            if prefix not in last or len(last[prefix].alleles) == ALLELES_TOGETHER:
+                last[prefix] = Group(reference, prefix, [], [])
+                found.append(last[prefix])
+            places[key] = (last[prefix], len(last[prefix].alleles))
+            last[prefix].alleles.append(allele)
+        group, at = places[key]
+        group.members.append((i, at))
+    return found
 
 
 def _window(

@@ -196,22 +196,28 @@ def _score(
     for run, strands in plan(genome, variants, setup, size, model.tokenizer.encode):
         tokens += sum(group.tokens(setup.share) for strand in strands for group in strand)
         whole += sum(group.tokens(share=False) for strand in strands for group in strand)
-        found = [_deltas(model, strand, setup.share) for strand in strands]
-        for i, one in enumerate(run):
-            delta = _mean([deltas[i] for deltas in found]) if found else None
-            yield Row(one, delta, setup)
+        each = [_deltas(model, strand, setup.share) for strand in strands]
+        for one in run:
+            yield Row(one, _mean([next(deltas) for deltas in each]) if each else None, setup)
     log.info("tokens that the model takes in: %d (%d without sharing)", tokens, whole)
 
 
-def _deltas(model: Model, parts: list[Group], share: bool) -> dict[int, Delta]:
-    """Of each variant of a run, by its place there, on one strand."""
-    found = {}
-    for group in parts:
-        scores = _branching(model, group) if share and group.shares else _whole(model, group)
-        if not all(math.isfinite(delta.allele + delta.reference) for delta in scores):
-            raise NumericError(f"{model.name}: a log-probability of a window is not finite")
-        found.update({i: scores[allele] for i, allele in group.members})
-    return found
+def _deltas(model: Model, parts: list[Group], share: bool) -> Iterator[Delta]:
+    """Of each variant of a run, in order, on one strand.
+
+    A group is computed when the first of its variants is due: a run may be long, and what is
+    computed should get into the table.
+    """
+    due = {i: group for group in parts for i, _ in group.members}
+    found: dict[int, Delta] = {}
+    for i in sorted(due):
+        if i not in found:
+            group = due[i]
+            scores = _branching(model, group) if share and group.shares else _whole(model, group)
+            if not all(math.isfinite(delta.allele + delta.reference) for delta in scores):
+                raise NumericError(f"{model.name}: a log-probability of a window is not finite")
+            found.update({i: scores[allele] for i, allele in group.members})
+        yield found.pop(i)
 
 
 def _whole(model: Model, group: Group) -> list[Delta]:

@@ -6,8 +6,11 @@ import csv
 import gzip
 import io
 import json
+import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +246,50 @@ def test_resume_goes_on_with_the_same_digits(
     assert (home / "long.tsv").read_text() == want
     assert not list(home.glob("long.tsv.*"))
     (home / "long.tsv").unlink()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_pipes(home: Path, variants: Any) -> None:
+    """The variants are read several times, which a pipe is not."""
+    pytest.importorskip("pysam", reason="pysam is not installed")
+    body = f"chr1\t400\trs7\t{base(400)}\t{OTHER[base(400)]}\t.\t.\t.\n"
+    head = "##fileformat=VCFv4.2\n##contig=<ID=chr1>\n"
+    (home / "p.vcf").write_text(f"{head}#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\n{body}")
+    os.mkfifo(home / "pipe")
+    for name in ("v.tsv", "p.vcf"):
+        want = variants("--variants", name).out
+        writer = threading.Thread(
+            target=lambda data: (home / "pipe").write_bytes(data),
+            args=[(home / name).read_bytes()],
+            daemon=True,
+        )
+        writer.start()
+        run = variants("--variants", "pipe")
+        assert (run.code, run.out) == (0, want), run.err
+        writer.join(60)
+    run = variants_error(variants, "--variants", ".")
+    assert (run.code, ".: cannot be read: Is a directory" in run.err) == (4, True)
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no named sockets here")
+def test_what_is_no_file_and_cannot_be_read(variants: Any) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        run = variants_error(variants, "--variants", "socket")
+    assert (run.code, "error: socket: cannot be copied to" in run.err) == (4, True)
+
+
+def test_a_quote_loses_no_variant(home: Path, variants: Any) -> None:
+    rows = "".join("\t".join(map(str, row)) + f'\t"{row[1]}\n' for row in ROWS)
+    (home / "quote.tsv").write_text("chrom\tpos\tref\talt\tid\n" + rows)
+    run = variants("--variants", "quote.tsv")
+    assert (run.code, len(run.out.splitlines())) == (0, 1 + len(ROWS))
+
+
+def test_a_reference_with_letters_that_are_not_ascii(home: Path, variants: Any) -> None:
+    (home / "accents.fa").write_text(">é 5\u2032\nAé\n" + FASTA.replace("made", "made\u2032"))
+    run = variants("--reference", "accents.fa")
+    assert (run.code, run.out) == (0, variants().out)
 
 
 def test_a_picture(home: Path, variants: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,12 +173,56 @@ def test_repeats_are_found_among_many_ids(
         ("#comment\n>a\nAC\n#x\nGT\n", [("a", "ACGT")]),
         (">a ;no comment\nAC\n", [("a", "AC")]),
         (">a\n;\n", [("a", "")]),
+        ("#x\n;y\n>a\nAC\n", [("a", "AC")]),
+        ("\n \r\n;y\n\n#x\n;z\n >a\nAC\n", [("a", "AC")]),
+        ("\ufeff;x\n>a\nAC\n", [("a", "AC")]),
+        ("\ufeff>a\nAC\n", [("a", "AC")]),
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_comments_are_no_part_of_a_sequence(text: str, expected: Any, pack: Any) -> None:
     stream = io.BytesIO(pack(text.encode()))
     assert [(r.id, r.sequence) for r in read_fasta(stream)] == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (">a 5\u2032 end\nAC\n>b\nGT\n".encode(), [("a", "AC"), ("b", "GT")]),
+        (b">a M\xfcller\nAC\n>b\nGT\n", [("a", "AC"), ("b", "GT")]),
+        (">модель é\nAC\n>é\nGT\n".encode(), [("модель", "AC"), ("é", "GT")]),
+        (b">\xe9\nAC\n>\xe8\nGT\n", [("é", "AC"), ("è", "GT")]),
+        (">a\nA\u2032C\n>b\nGT\n".encode(), [("a", "A\u2032C"), ("b", "GT")]),
+        (b">a\nA\xc9\nC\n>b\nGT\n", [("a", "AÉC"), ("b", "GT")]),
+        (b">\x1ae9\nAC\n>\x1a\xc3\xa9\n\x1aGT\n", [("\x1ae9", "AC"), ("\x1aé", "\x1aGT")]),
+        (">a\xa0b c\nAC\n".encode(), [("a\xa0b", "AC")]),
+    ],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_bytes_that_are_not_ascii_end_nothing(data: bytes, expected: Any, pack: Any) -> None:
+    stream = io.BytesIO(pack(data))
+    assert [(r.id, r.sequence) for r in read_fasta(stream)] == expected
+    assert stream.closed
+
+
+@given(st.lists(st.text("é\u2032\x1aAC9", min_size=1), min_size=1), st.integers(1, 5))
+def test_ids_survive_pieces_of_any_size(ids: list[str], size: int) -> None:
+    class Dribble(io.BytesIO):
+        def read1(self, _: int | None = -1) -> bytes:
+            return super().read1(size)
+
+        def peek(self, _: int = 0) -> bytes:
+            return self.getvalue()[self.tell() :]
+
+    text = "".join(f">{id} x\nAC\nGT\n" for id in ids)
+    records = read_fasta(Dribble(text.encode()))
+    assert [(r.id, r.sequence) for r in records] == [(id, "ACGT") for id in ids]
+
+
+def test_a_letter_that_is_not_ascii_is_named_with_its_position() -> None:
+    (record,) = read_fasta(io.BytesIO("\n>a\nACG\nTÉ\n".encode()))
+    with pytest.raises(InputError, match="'É' at position 5 is no nucleotide code"):
+        clean(record.sequence, DnaPolicy())
 
 
 def test_a_semicolon_within_a_line_is_no_comment() -> None:
@@ -228,7 +272,9 @@ def test_strict_refuses_both(name: str, message: str) -> None:
         (b"\n\n", "no FASTA record"),
         (b"ACGT\n", "is not FASTA"),
         (b"@r1\nACGT\n+\nIIII\n", "is not FASTA"),
-        (b">s\xff\nACGT\n", "not UTF-8"),
+        (b"\xff\xfe>\0s\0", "is not FASTA: .*got 'ÿþ>"),
+        *((n * b"x" + 200 * b"\xff", "is not FASTA: .*got 'x") for n in (1, 2, 3)),
+        (b"\xef\xbb>s\nACGT\n", "is not FASTA: it begins with b'"),
         (gzip.compress(b">s\nACGT\n")[:-9], "cannot be read to its end"),
         (gzip.compress(b">s\nACGT\n")[:-8] + bytes(8), "cannot be read to its end"),
     ],

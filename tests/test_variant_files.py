@@ -103,6 +103,8 @@ def test_columns_of_other_names(file: Any) -> None:
         ("pos,ref,alt\n", {"end": "pos"}, "columns has no 'end': choose among chrom, pos"),
         (b"pos,ref,alt\n1,\xff,C\n", {}, "is not UTF-8 text"),
         ("pos,ref,alt\n1,A," + 200_000 * "C", {}, "is no table: field larger"),
+        ('pos,ref,alt,id\n1,A,C,"x\n2,A,C,y\n', {}, "is no table: unexpected end of data"),
+        ('pos,ref,alt,id\n1,A,C,"x\n2,A,C,"y"\n', {}, "is no table: ',' expected after"),
         (gzip.compress(b"pos,ref,alt\n")[:-9], {}, "cannot be read"),
     ],
 )
@@ -122,6 +124,25 @@ def test_rows_that_say_nothing_are_rows(file: Any) -> None:
     assert found[1].problem == "the row has 2 cells, too few for the header"
     assert found[2].problem == "the position '-5' is no whole number"
     assert found[3].problem is None
+
+
+def test_a_quote_between_tabs_swallows_nothing(file: Any) -> None:
+    header = 'pos\tref\talt\tid\t"more\n'
+    ids = ['"5-prime', '"', '3"', '""', '"whole"', '"a""b"', "last"]
+    path = file(header + "".join(f"{i}\tA\tC\t{id}\tx\n" for i, id in enumerate(ids)))
+    found = list(read_variants(path))
+    assert [v.pos for v in found] == list(range(len(ids)))
+    assert [v.id for v in found] == ['"5-prime', '"', '3"', None, "whole", 'a""b', "last"]
+
+
+def test_tables_of_r_quote_every_text(file: Any) -> None:
+    path = file('"pos"\t"ref"\t"alt"\n7\t"A"\t"C"\n')
+    assert list(read_variants(path)) == [Variant(0, None, None, 7, "A", "C")]
+
+
+def test_a_quote_protects_commas_and_line_ends(file: Any) -> None:
+    path = file('"pos",ref,alt,id\n1,A,C,"x, ""y""\nz"\n2,A,C,5" end\n')
+    assert [v.id for v in read_variants(path)] == ['x, "y"\nz', '5" end']
 
 
 @pytest.mark.parametrize("path", ["absent", "."])

@@ -187,6 +187,17 @@ def test_runs_are_bounded(genome: Genome, monkeypatch: pytest.MonkeyPatch) -> No
     assert [len(run) for run in found] == [2, 2, 2, 2, 1]
 
 
+def test_groups_are_bounded(genome: Genome, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hyena_cpu.variant_windows.ALLELES_TOGETHER", 2)
+    run = [put(genome, one) for one in [*snvs(501), *snvs(501)]]
+    found = groups(run, "fwd", encode)
+    assert [group.members for group in found] == [
+        [(0, 0), (1, 1), (3, 0), (4, 1)],
+        [(2, 0), (5, 0)],
+    ]
+    assert [len(group.alleles) for group in found] == [2, 1]
+
+
 @pytest.mark.parametrize("strand", ["fwd", "rc"])
 def test_groups_share_what_comes_before_the_first_difference(genome: Genome, strand: str) -> None:
     insertion = variant(501, at(501), at(501) + other(at(502)) + "A")

@@ -174,6 +174,38 @@ def test_tokens_are_taken_in_as_often_as_planned(
     assert "tokens that the model takes in: 750 (1200 without sharing)" in caplog.text
 
 
+@pytest.mark.parametrize("strand", ["fwd", "both"])
+def test_rows_come_before_the_whole_run_is_computed(
+    genome: Genome, monkeypatch: pytest.MonkeyPatch, strand: Any
+) -> None:
+    """All these variants have one window, and a run of it may be long."""
+    monkeypatch.setattr("hyena_cpu.variant_windows.ALLELES_TOGETHER", 2)
+    table = [variant(pos, 1, other(pos), "short") for pos in (20, 80, 50)]
+    table += [(*table[0][:3], base) for base in "ACGT"]
+    calls: list[str] = []
+
+    def counted(name: str) -> Any:
+        method = getattr(MODEL, name)
+
+        def call(*args: Any) -> Any:
+            calls.append(name)
+            return method(*args)
+
+        return call
+
+    for name in ("token_logprobs_each", "token_logprobs_branching"):
+        monkeypatch.setattr(MODEL, name, counted(name))
+    found, computed = [], []
+    for row in score_variants(MODEL, genome, numbered(table), Setup(strand=strand)):
+        found.append(row.delta)
+        computed.append(len(calls))
+    strands = 2 if strand == "both" else 1
+    assert computed[:3] == [strands, 2 * strands, 3 * strands]
+    assert computed[-1] > 3 * strands
+    monkeypatch.undo()
+    assert found == [row.delta for row in rows(genome, table, strand=strand)]
+
+
 def test_failed_rows_stand_among_the_others(genome: Genome) -> None:
     table = [
         TABLE[1],

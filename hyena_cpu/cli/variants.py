@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import InputError
 from ..progress import Progress
 from .common import (
     Parser,
@@ -130,14 +132,25 @@ def columns(text: str) -> dict[str, str]:
 
 
 def _file(name: str, stack: ExitStack) -> Path:
-    """The path of the variants, which are read twice: a copy, if they are standard input."""
+    """The path of the variants, which are read several times: a copy, if that can be done once."""
     stream = source(name)
-    if isinstance(stream, Path):
+    if isinstance(stream, Path) and not _is_pipe(stream):
         return stream
-    copy = stack.enter_context(tempfile.NamedTemporaryFile())  # noqa: SIM115  the stack closes it
-    shutil.copyfileobj(stream, copy)
-    copy.flush()
+    try:
+        if isinstance(stream, Path):
+            stream = stack.enter_context(stream.open("rb"))
+        copy = stack.enter_context(tempfile.NamedTemporaryFile())  # noqa: SIM115  see the stack
+        shutil.copyfileobj(stream, copy)
+        copy.flush()
+    except OSError as error:
+        folder = tempfile.gettempdir()
+        raise InputError(f"{name}: cannot be copied to {folder}: {error.strerror}") from None
     return Path(copy.name)
+
+
+def _is_pipe(path: Path) -> bool:
+    """Whether it is there, and neither a regular file nor a folder: a pipe or a device."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def _survey(variants: Iterator[Variant]) -> tuple[int, set[str] | None]:

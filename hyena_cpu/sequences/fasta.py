@@ -11,6 +11,7 @@ import gzip
 import io
 import logging
 import os
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 GZIP_MAGIC = b"\x1f\x8b"
 SHOWN_REPEATS = 10  # repeated ids that get a warning each
 RECENT = 1 << 16  # ids in a set before they are packed
+BOM = b"\xef\xbb\xbf"  # some editors put it before UTF-8
+ESCAPE = "\x1a"  # before the two hexadecimal digits of a byte that dnaio is not shown
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ def read_fasta(
     """Records of a FASTA file in order, empty ones and repeated ids included.
 
     Inner white space is not part of a sequence, nor are comments: lines that begin with `;` or
-    `#`. Letters are not checked here: see `letters.clean`.
+    `#`. Letters are not checked here: see `letters.clean`. Ids and sequences are UTF-8; one that
+    is not is read as Latin-1. Other text of a header may be any bytes.
 
     Args:
         source: a path, or a binary stream (standard input), closed at the end; plain or gzip.
@@ -86,13 +90,14 @@ def read_fasta(
         _opened(source, name) as (packed, stream),
         _readable(name),
         # Given a name and an opener, the reader closes what it opened.
-        dnaio.FastaReader(name, opener=lambda *_: stream, keep_linebreaks=True) as reader,
+        dnaio.FastaReader(name, opener=lambda *_: _Ascii(stream), keep_linebreaks=True) as reader,
     ):
         meter.begin(packed)
-        _skip_comments(stream)
+        _skip_to_record(stream, name)
         for index, entry in enumerate(reader):
             words = entry.name.split(None, 1)
-            record = Record(index, words[0] if words else "", _joined(entry.sequence))
+            id = _unescaped(words[0]) if words else ""
+            record = Record(index, id, _unescaped(_joined(entry.sequence)))
             del entry
             meter.update(packed)
             _check_record(record, seen, name, strict)
@@ -139,11 +144,55 @@ def _joined(lines: str) -> str:
     return "".join(letters.split()) if any(space in letters for space in " \t\v\f\r") else letters
 
 
-def _skip_comments(stream: BinaryIO) -> None:
-    """Passes over lines that begin with `;` before the first record."""
+def _skip_to_record(stream: BinaryIO, name: str) -> None:
+    """Passes over what may stand before the first record: a mark, white space, comments."""
     buffered = cast("io.BufferedReader", stream)
-    while buffered.peek(1)[:1] == b";":
-        buffered.readline()
+    if buffered.peek(1)[:1] == BOM[:1] and (begin := buffered.read(len(BOM))) != BOM:
+        raise InputError(f"{name}: is not FASTA: it begins with {begin!r}")
+    while first := buffered.peek(1)[:1]:
+        if first in b";#":
+            buffered.readline()
+        elif first.isspace():
+            buffered.read(1)
+        else:
+            return
+
+
+class _Ascii(io.BufferedIOBase):
+    """A stream in ASCII, which is all that dnaio reads: other bytes are escaped, one by one.
+
+    Nothing is looked up or kept, so the escapes are right wherever a piece ends.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = cast("io.BufferedReader", stream)
+
+    def readable(self) -> bool:
+        return True
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """The next bytes; more than `size` where some had to be escaped."""
+        piece = self._stream.read1(size)
+        if piece.isascii() and ESCAPE.encode() not in piece:
+            return piece
+        return re.sub(rb"[\x1a\x80-\xff]", lambda byte: b"\x1a%02x" % ord(byte[0]), piece)
+
+    def close(self) -> None:
+        """Closes the stream too."""
+        self._stream.close()
+        super().close()
+
+
+def _unescaped(text: str) -> str:
+    """What `_Ascii` escaped, as it was: UTF-8, else Latin-1."""
+    if ESCAPE not in text:
+        return text
+    # An escape may be cut short, where dnaio shows the beginning of a line.
+    data = re.sub(rb"\x1a([0-9a-f]{2})", lambda hex: bytes([int(hex[1], 16)]), text.encode())
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def _check_record(record: Record, seen: _Seen, name: str, strict: bool) -> None:
@@ -187,10 +236,6 @@ def _readable(name: str) -> Iterator[None]:
     try:
         yield
     except dnaio.FileFormatError as error:
-        raise InputError(f"{name}: is not FASTA: {error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{name}: a header or sequence is not UTF-8 text: {error.reason}"
-        ) from None
+        raise InputError(f"{name}: is not FASTA: {_unescaped(str(error))}") from None
     except (EOFError, zlib.error, OSError) as error:
         raise InputError(f"{name}: cannot be read to its end: {error}") from None
