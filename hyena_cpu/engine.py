@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import planner, state_file
 from .batches import grouped
 from .checks import MOST_TOKENS, check_whole
-from .context import split
+from .context import FEW_ROWS, split
 from .errors import InputError, LimitError, ModelError
 from .network import PROGRESS_ROWS, Floats, Ids, log_softmax
 from .online import ahead_for
@@ -28,6 +28,7 @@ from .whole import WholeSequences
 T = TypeVar("T")
 CHECKED_STEPS = 64  # for which memory is checked at once
 CHECKED_STATES = 64  # of which that is remembered
+SMALL_BYTES = 1 << 20  # of logits that need no room of their own
 
 
 class Engine(WholeSequences):
@@ -192,6 +193,8 @@ class Engine(WholeSequences):
             state = self.new_state()
             self._check_loaded(file.head)
             state.restore(file.parts(), self.threads)
+            if state.last is None and file.head.room_end > state.position:
+                state.room = state.position, file.head.room_end
         if state.logits is not None and len(state.logits) != self.logits_width:
             raise InputError(f"{path}: holds {len(state.logits)} logits, not {self.logits_width}")
         return state
@@ -250,15 +253,19 @@ class Engine(WholeSequences):
     def _check_step(self, states: list[State]) -> None:
         """LimitError if a token more of each does not fit; what is known is not asked again."""
         lengths = {1 + state.position for state in states}
-        if self._covered(states, max(lengths)):
+        if self._covered(states, [1] * len(states)):
             self._check_covered(states)
         elif not all(self._fits(length, len(states)) for length in lengths):
             self._check_steps(lengths, len(states))
 
-    def _covered(self, states: list[State], longest: int) -> bool:
-        """Whether a token more of each, `longest` then, stays in the room that was made."""
-        within = self.max_length is None or longest <= self.max_length
-        return within and all(state.covers(1) for state in states)
+    def _covered(self, states: list[State], lengths: list[int]) -> bool:
+        """Whether so many tokens more of each, taken in one by one, stay in the room made."""
+        for state, n in zip(states, lengths, strict=True):
+            beyond = self.max_length is not None and state.position + n > self.max_length
+            by_steps = n == 1 or (n <= FEW_ROWS and state.position > 0)
+            if beyond or not by_steps or not state.covers(n):
+                return False
+        return True
 
     def _fits(self, length: int, batch: int) -> bool:
         """Whether steps of so many states, all of them to this length, are known to fit."""
@@ -397,7 +404,8 @@ class Engine(WholeSequences):
         for state, n in zip(states, lengths, strict=True):
             state.check_room(n)
         longest = max(s.position + n for s, n in zip(states, lengths, strict=True))
-        covered = longest_piece == 1 and not room and self._covered(states, longest)
+        small = 4 * logits_rows * self.logits_width <= SMALL_BYTES
+        covered = not room and small and self._covered(states, lengths)
         if keep and covered:
             self._check_covered(states)
         else:

@@ -179,13 +179,14 @@ class State(Closing):
         n = check_whole("reserve: n", n, 0, MOST_TOKENS)
         self.check()
         self.check_room(n)
-        if n > 0 and not self.covers(n):
-            if self._afford is not None:
-                n = self._afford(self, n)
-            self.room = self.position, self.position + n
+        new = n > 0 and not self.covers(n)
+        if new and self._afford is not None:
+            n = self._afford(self, n)
         self.seat = None
         for layer in self.layers:
             layer.reserve(n)
+        if new:
+            self.room = self.position, self.position + n
 
     def rewind(self, position: int) -> None:
         """Back to an earlier position, as if the tokens since had not been taken in.

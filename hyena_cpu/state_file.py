@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from .errors import HyenaError, InputError
 from .files import sync_folder
 from .parts import MOST, Parts
+from .step_plan import FOR_EVER
 
 Array = NDArray[Any]
 
@@ -64,13 +65,26 @@ class Head:
         """(number, base, dropped) of the longest steps of a convolution that memory is held for:
         how many, where they begin, whether the rows before them are gone. 0 where it is not fixed.
         """
-        found = [(0, 0, False)]
+        found = [(number, base, base > 0 and not self._history) for number, base in self._steps]
+        return max(found, default=(0, 0, False))
+
+    @property
+    def room_end(self) -> int:
+        """The position up to which every convolution has memory for its steps; 0 if one has not."""
+        convolutions = sum("history" in one and "steps" in one for one in _dicts(self.state))
+        ends = [base + number for number, base in self._steps]
+        return min(ends) if ends and len(ends) == convolutions else 0
+
+    @property
+    def _steps(self) -> list[tuple[int, int]]:
+        """(number, base) of steps that memory is held for at once, of each convolution."""
+        found = []
         for one in _dicts(self.state):
             base, number = one.get("base"), one.get("horizon")
-            if type(base) is type(number) is int:
-                dropped = base > 0 and not self._history
-                found.append((number if dropped or one.get("period") == 0 else 0, base, dropped))
-        return max(found)
+            if type(base) is type(number) is int and number < FOR_EVER:
+                fixed = one.get("period", 0) == 0 or (base > 0 and not self._history)
+                found += [(number, base)] if fixed else []
+        return found
 
     @property
     def copied(self) -> int:

@@ -149,7 +149,7 @@ def test_branches_that_do_not_fit(prefix: int, n: int) -> None:
 
 def test_continuations_need_a_beginning_and_room() -> None:
     m = model(CAUSAL["order2"])
-    with pytest.raises(InputError, match="the state is empty"):
+    with pytest.raises(InputError, match="it is empty"):
         m.token_logprobs_after(m.new_state(), [1])
     state = m.prefill(tokens(10))
     with pytest.raises(InputError):

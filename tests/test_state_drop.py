@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_state import same_bits, steps
-from toy import CAUSAL, IMPLICIT, LENGTH, layer, model, tokens
+from toy import CAUSAL, IMPLICIT, LENGTH, causal, layer, model, tokens
 
 import hyena_cpu
 from hyena_cpu import InputError, LimitError, planner
@@ -18,14 +18,14 @@ from hyena_cpu.generate import TextStream, drops_history, generate, samples
 from hyena_cpu.model import Model
 from hyena_cpu.prompts import Options, append, prepare
 
-causal = pytest.mark.parametrize("name", CAUSAL)
+names = pytest.mark.parametrize("name", CAUSAL)
 LONG = replace(
     CAUSAL["order3"],
     layers=tuple(layer(HyenaConfig(replace(IMPLICIT, taps=20_000), order=n)) for n in (2, 3)),
 )
 
 
-@causal
+@names
 def test_the_numbers_are_those_with_a_history(name: str, tmp_path: Path) -> None:
     """Steps, drafts taken back, chunks, continuations, and a file."""
     m = model(CAUSAL[name])
@@ -267,3 +267,45 @@ def test_what_cannot_be_dropped_is_said() -> None:
             m.prefill(tokens(9), history="drop", **bad)
     with pytest.raises(InputError, match="history is 'mmap', must be keep or drop"):
         m.prefill(tokens(9), history="mmap")  # type: ignore[arg-type]
+
+
+def test_what_was_accepted_goes_on_to_its_end(tmp_path: Path) -> None:
+    """By few tokens at a time, and from a file."""
+    needed = hyena_cpu.plan(model(LONG), 268, new=228, room=40, logits_rows=1).needed
+    m = model(LONG, max_memory=needed)
+    state = m.prefill(tokens(228), max_new_tokens=40)
+    m.extend(state, tokens(2))
+    m.prefill(tokens(2), state)
+    assert state.room == (228, 268)
+    state.reserve(36)
+    state.save(tmp_path / "s")
+    again = m.load_state(tmp_path / "s")
+    for one in (state, again):
+        assert one.covers(36)
+        steps(m, one, 36)
+    with pytest.raises(LimitError, match="max-memory"):
+        m.step(state, 1)
+
+
+@pytest.mark.parametrize("name", ["selection", "input_lags", "finite_hybrid"])
+def test_a_filter_that_ends_is_no_room_without_end(name: str, tmp_path: Path) -> None:
+    m = model(causal(130)[name], max_memory=64 << 20)
+    state = m.prefill(tokens(20))
+    steps(m, state, 50)
+    state.save(tmp_path / "s")
+    again = m.load_state(tmp_path / "s")
+    assert again.room[1] <= 70 + 2048
+    same_bits(steps(m, again, 9), steps(m, state, 9))
+
+
+def test_interrupted_room_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    m = model(LONG)
+    state = m.prefill(tokens(100))
+
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(state.layers[1], "reserve", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        state.reserve(5000)
+    assert not state.covers(1)
