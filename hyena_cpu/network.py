@@ -259,9 +259,13 @@ class Network:
         return log_softmax(self._logits_of(self._normed(x)))
 
     def _logits_of(self, h: Floats) -> Floats:
+        return self._checked_head()(h, self.threads)
+
+    def _checked_head(self) -> Linear:
+        """The head; ModelError if there is none."""
         if self._head is None:
             raise ModelError(f"{self.name} has no language-model head: use classify or hidden")
-        return self._head(h, self.threads)
+        return self._head
 
 
 def log_softmax(logits: Floats) -> NDArray[np.float64]:

@@ -132,7 +132,7 @@ def head(model: Network, call: Call, logits_rows: int, hidden_rows: int, scored:
         ("hidden states", 4 * width * hidden_rows),
         ("logits", 4 * model.config.logits_width * logits_rows),
         ("log-probabilities", LOGPROB_BYTES * model.config.logits_width * rows if scored else 0),
-        ("state", sum(_state_after(mixer, call) for mixer in _mixers(model, call))),
+        ("state", _states_after(model, call)),
     )
 
 
@@ -140,7 +140,7 @@ def preparations(model: Network, call: Call) -> Iterator[Rows]:
     """What is held while steps are prepared for, one layer at a time."""
     if not call.prepares or call.dropped:
         return
-    states = sum(_state_after(mixer, call) for mixer in _mixers(model, call))
+    states = _states_after(model, call)
     if call.ahead is None:
         yield ("what the history adds", _starting(model, taps_of(model), call)), ("state", states)
         return
@@ -153,7 +153,7 @@ def preparations(model: Network, call: Call) -> Iterator[Rows]:
 
 def loaded(model: Network, call: Call) -> Rows:
     """What is held when states that such a call leaves have come from a file."""
-    return (("state", sum(_state_after(mixer, call) for mixer in _mixers(model, call))),)
+    return (("state", _states_after(model, call)),)
 
 
 def copied(model: Network, call: Call) -> Rows:
@@ -167,7 +167,7 @@ def copied(model: Network, call: Call) -> Rows:
     idle += max((_filling(one, call, model.threads) for one in taps if one.stepped), default=0)
     return (
         ("kept by kernels", min(SCRATCH_KEPT, idle)),
-        ("state", sum(_state_after(mixer, call) for mixer in mixers)),
+        ("state", _states_after(model, call)),
         ("copies of it", call.copies * call.states * sum(_own(mixer, call) for mixer in mixers)),
     )
 
@@ -236,6 +236,11 @@ def _state_after(mixer: Mixer, call: Call) -> int:
             held = min(held, mixer.state_bytes(length))
         held += sum(_steps(one, call) for one in _stepped(mixer))
     return held * call.states
+
+
+def _states_after(model: Network, call: Call) -> int:
+    """The same of all layers."""
+    return sum(_state_after(mixer, call) for mixer in _mixers(model, call))
 
 
 def _steps(taps: OnlineTaps, call: Call) -> int:

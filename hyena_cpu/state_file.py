@@ -65,7 +65,8 @@ class Head:
         """(number, base, dropped) of the longest steps of a convolution that memory is held for:
         how many, where they begin, whether the rows before them are gone. 0 where it is not fixed.
         """
-        found = [(number, base, base > 0 and not self._history) for number, base in self._steps]
+        gone = not self._history
+        found = [(number, base, base > 0 and gone) for number, base in self._steps]
         return max(found, default=(0, 0, False))
 
     @property
@@ -78,11 +79,11 @@ class Head:
     @property
     def _steps(self) -> list[tuple[int, int]]:
         """(number, base) of steps that memory is held for at once, of each convolution."""
-        found = []
+        found, gone = [], not self._history
         for one in _dicts(self.state):
             base, number = one.get("base"), one.get("horizon")
             if type(base) is type(number) is int and number < FOR_EVER:
-                fixed = one.get("period", 0) == 0 or (base > 0 and not self._history)
+                fixed = one.get("period", 0) == 0 or (base > 0 and gone)
                 found += [(number, base)] if fixed else []
         return found
 

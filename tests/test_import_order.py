@@ -60,6 +60,7 @@ ROOMS = [
     "planner",
     "network",
     "whole",
+    "fitting",
     "engine",
     "reference",
     "sampling",

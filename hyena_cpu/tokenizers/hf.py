@@ -54,9 +54,9 @@ class BpeTokenizer:
     def __init__(self, path: Path) -> None:
         self._path = path
         text = _read(path)
-        _check_kind(text, path)
+        data = _checked(text, path)
         self._tokenizer = _parse(text, path)
-        self._can_cut = _can_cut(json.loads(text))
+        self._can_cut = _can_cut(data)
         # Either would silently cut or lengthen a prompt.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -126,7 +126,8 @@ def _read(path: Path) -> str:
         raise ModelError(f"{path}: cannot be read as UTF-8 text: {error}") from None
 
 
-def _check_kind(text: str, path: Path) -> None:
+def _checked(text: str, path: Path) -> dict[str, Any]:
+    """What the file says, if it is byte-level BPE."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -139,6 +140,7 @@ def _check_kind(text: str, path: Path) -> None:
             f"{path}: only byte-level BPE tokenizers are supported, this one is "
             f"{model.get('type')!r} without a ByteLevel decoder"
         )
+    return data
 
 
 def _can_cut(data: dict[str, Any]) -> bool:
