@@ -41,6 +41,23 @@ def program(*args: str, env: Any = None, **settings: Any) -> subprocess.Complete
     )
 
 
+def cut_short(*args: str, after: int) -> tuple[int, bytes]:
+    """Exit code and messages of the program, whose reader goes away after so many bytes."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "hyena_cpu", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=PACKAGE_HOME,
+        env=environment(),
+    ) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.read(after)
+        run.stdout.close()
+        said = run.stderr.read()
+        return run.wait(timeout=60), said
+
+
 def fake(model: dict[str, Any], *args: str, env: Any = None, **settings: Any) -> Any:
     """Runs the command line around a FakeModel."""
     return subprocess.run(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import PACKAGE_HOME
+from test_cli import cut_short
 
 SHARED = Path(os.environ.get("HYENA_CPU_SHARED", Path(__file__).parents[2] / "shared"))
 ASSETS = PACKAGE_HOME / "hyena_cpu" / "assets" / "tiny-en"
@@ -120,14 +121,4 @@ def test_ctrl_c() -> None:
 
 
 def test_closed_pipe() -> None:
-    args = command("generate", PROMPT, "-n", "1000000", "-q")
-    with subprocess.Popen(
-        args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PACKAGE_HOME
-    ) as run:
-        assert run.stdout is not None
-        assert run.stderr is not None
-        run.stdout.read(20)
-        run.stdout.close()
-        err = run.stderr.read()
-        run.wait(timeout=60)
-    assert (run.returncode, err) == (0, b"")
+    assert cut_short("generate", PROMPT, "-n", "1000000", "-q", after=20) == (0, b"")

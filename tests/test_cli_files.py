@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import PACKAGE_HOME
-from test_cli import assert_one_line, environment, program
+from test_cli import assert_one_line, cut_short, program
 from test_cli_system import shell
 
 DNA = ("-m", "tiny-dna")
@@ -67,20 +65,9 @@ def test_standard_output_by_another_name(tmp_path: Path) -> None:
 
 def test_a_closed_pipe_does_not_lose_a_file_in_silence(tmp_path: Path) -> None:
     state = tmp_path / "s"
-    command = [sys.executable, "-m", "hyena_cpu", "generate", *DNA, "ACGT", "-n", "2000"]
-    with subprocess.Popen(
-        [*command, "--seed", "1", "--state-out", str(state)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=PACKAGE_HOME,
-        env=environment(),
-    ) as run:
-        assert run.stdout is not None
-        assert run.stderr is not None
-        run.stdout.read(10)
-        run.stdout.close()
-        said = run.stderr.read()
-    assert run.returncode == 1
+    args = ("generate", *DNA, "ACGT", "-n", "2000", "--seed", "1", "--state-out", str(state))
+    code, said = cut_short(*args, after=10)
+    assert code == 1
     assert f"--state-out {state} was not written".encode() in said
     assert not state.exists()
 
