@@ -1,5 +1,6 @@
 #include "activation.hpp"
 
+#include "activate.hpp"
 #include "parallel.hpp"
 #include "sizes.hpp"
 

@@ -10,6 +10,7 @@
 #include "parallel.hpp"
 #include "sizes.hpp"
 #include "tile.hpp"
+#include "tiles.hpp"
 
 // The softmax is taken online (Milakov and Gimelshein, arXiv 1805.02867) over blocks of slots
 // that begin at multiples of kBlock, whichever query asks: every sum of a query has an order

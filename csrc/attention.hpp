@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "rows.hpp"
-#include "simd.hpp"
 
 namespace hyena {
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "aligned.hpp"
+#include "gatedlanes.hpp"
 #include "parallel.hpp"
 
 namespace hyena {

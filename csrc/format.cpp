@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "pairs.hpp"
 #include "pairtiles.hpp"
+#include "pairwords.hpp"
 #include "thirds.hpp"
 #include "tile.hpp"
 

@@ -3,12 +3,14 @@
 #pragma once
 
 #include "linear.hpp"
+#include "vec.hpp"
 
 namespace hyena {
 
-constexpr std::int64_t kMostRows = 144;  // of x worked at once; a multiple of every tile's
-constexpr std::int64_t kGroup = 8;       // panels whose sums are kept from one block of K to the next
-constexpr std::int64_t kDepth = 256;     // of a block of K, in words: it makes a panel 32 KiB on AVX-512, 16 on AVX2
+constexpr std::int64_t kPanel = 2 * kLanes;  // columns: two vectors
+constexpr std::int64_t kMostRows = 144;      // of x worked at once; a multiple of every tile's
+constexpr std::int64_t kGroup = 8;           // panels whose sums are kept from one block of K to the next
+constexpr std::int64_t kDepth = 256;  // of a block of K, in words: it makes a panel 32 KiB on AVX-512, 16 on AVX2
 constexpr std::int64_t kDepthOfOne = 1 << 14;  // one row uses every weight once, so a panel is read from end to end
 constexpr std::int64_t kSums = kGroup * kPanel + 16;  // distance of rows of sums: no power of two, for the cache's sake
 constexpr std::int64_t kPadded = 16;                  // sums are written up to a multiple of so many rows

@@ -5,6 +5,7 @@
 
 #include "aligned.hpp"
 #include "longconv.hpp"
+#include "simd.hpp"
 
 namespace hyena {
 namespace {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "activate.hpp"
 #include "format.hpp"
-#include "pairs.hpp"
+#include "pairwords.hpp"
 #include "parallel.hpp"
 #include "sizes.hpp"
+#include "thirds.hpp"
 #include "tile.hpp"
 
 namespace hyena {
@@ -140,10 +142,14 @@ class Product {
 
 }  // namespace
 
+bool multiplies_thirds() noexcept { return kTileRegisters; }
+
 PackedLinear::PackedLinear(ConstRows weight, Numbers numbers, Shelf* shelf)
     : n_(weight.rows),
       k_(weight.cols),
-      numbers_(numbers == Numbers::thirds && !kTileRegisters ? Numbers::float32 : numbers) {
+      numbers_(numbers == Numbers::thirds && !multiplies_thirds() ? Numbers::float32 : numbers),
+      panels_(pieces_of(n_, kPanel)),
+      panel_floats_(numbers_ == Numbers::thirds ? thirds_of_panel(k_) : words() * kPanel) {
   const std::int64_t floats = panels() * panel_floats();
   data_ = shelf == nullptr ? Shelf::block_of(floats) : shelf->take(floats);
   const bool thirds = numbers_ == Numbers::thirds;
@@ -176,6 +182,7 @@ void PackedLinear::pack_panel(ConstRows weight, std::int64_t first, float* panel
 PackedLinear PackedLinear::part(std::int64_t panel, std::int64_t outputs) const {
   PackedLinear found = *this;
   found.n_ = outputs;
+  found.panels_ = pieces_of(outputs, kPanel);
   found.data_ = {data_, data_.get() + panel * panel_floats()};
   return found;
 }
@@ -199,7 +206,7 @@ void linear_panels(ConstRows x, const PackedLinear& weight, const Epilogue& epil
 }
 
 std::int64_t linear_scratch() {
-  const Numbers largest = kTileRegisters ? Numbers::thirds : Numbers::float32;
+  const Numbers largest = multiplies_thirds() ? Numbers::thirds : Numbers::float32;
   const std::int64_t copied = format_of(largest).copied(kMostRows, kDepth);
   return whole_lines(std::max(copied, kDepthOfOne) + kMostRows * kSums);
 }

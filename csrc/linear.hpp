@@ -7,21 +7,16 @@
 #include "aligned.hpp"
 #include "rows.hpp"
 #include "shelf.hpp"
-#include "simd.hpp"
-#include "sizes.hpp"
-#include "thirds.hpp"
 
 namespace hyena {
-
-/// Columns of a panel: two vectors.
-constexpr std::int64_t kPanel = 2 * kLanes;
 
 /// What is multiplied. Sums, and all that comes in and goes out, are float32. thirds: float32 as sums of bfloat16
 /// numbers, as exact and faster (thirds.hpp); builds without tile registers take them for float32.
 enum class Numbers { float32, thirds, bfloat16 };
+bool multiplies_thirds() noexcept;  // whether this build has tile registers
 
-/// A weight [N, K] as panels [ceil(N / kPanel)][words][kPanel]: kPanel outputs side by side, so that
-/// a product reads it from start to end. A word is an input, or a pair of them; thirds are laid out as thirds.hpp
+/// A weight [N, K] as panels [ceil(N / P)][words][P]: P outputs side by side (kPanel of format.hpp), so that a
+/// product reads it from start to end. A word is an input, or a pair of them; thirds are laid out as thirds.hpp
 /// says. Missing outputs of the last panel are zero, or those of the weight that it is a part of.
 class PackedLinear {
  public:
@@ -33,8 +28,8 @@ class PackedLinear {
   std::int64_t in_features() const { return k_; }
   Numbers numbers() const { return numbers_; }
   std::int64_t words() const { return numbers_ == Numbers::bfloat16 ? (k_ + 1) / 2 : k_; }
-  std::int64_t panels() const { return pieces_of(n_, kPanel); }
-  std::int64_t panel_floats() const { return numbers_ == Numbers::thirds ? thirds_of_panel(k_) : words() * kPanel; }
+  std::int64_t panels() const { return panels_; }
+  std::int64_t panel_floats() const { return panel_floats_; }
   std::int64_t nbytes() const { return panels() * panel_floats() * static_cast<std::int64_t>(sizeof(float)); }
   const float* panel(std::int64_t p) const { return data_.get() + p * panel_floats(); }
 
@@ -44,6 +39,7 @@ class PackedLinear {
 
   std::int64_t n_, k_;
   Numbers numbers_;
+  std::int64_t panels_, panel_floats_;
   std::shared_ptr<float[]> data_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gatedlanes.hpp"
 #include "modular_leaves.hpp"
 #include "parallel.hpp"
 #include "rowconv.hpp"

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "aligned.hpp"
-#include "vec.hpp"
 
 namespace hyena {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "futurefill.hpp"
+#include "gatedlanes.hpp"
 #include "scratch.hpp"
 
 namespace hyena {

@@ -1,6 +1,7 @@
 #include "pairs.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace hyena {
 namespace {

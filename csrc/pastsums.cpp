@@ -8,6 +8,7 @@
 #include "futurefill.hpp"
 #include "onlineconv.hpp"
 #include "scratch.hpp"
+#include "simd.hpp"
 #include "spectralsum.hpp"
 
 namespace hyena {

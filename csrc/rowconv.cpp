@@ -28,6 +28,8 @@ class Vectors {
 
 }  // namespace
 
+std::shared_ptr<const ModularPlan> row_plan(std::int64_t size) { return modular_plan(size, L); }
+
 void transform_row(const ModularPlan& plan, const float* taps, std::int64_t length, float* h) noexcept {
   const float scale = 1.0f / static_cast<float>(plan.points());
   alignas(kCacheLine) float copy[L];

@@ -23,7 +23,7 @@ void convolve_row(const ModularPlan& plan, const GatedRow& row, const float* h, 
 /// Divides every M of these two: two squares of the widest vectors.
 constexpr std::int64_t kRowTransformUnit = 2 * kTile * kTile;
 /// The plan for these two.
-inline std::shared_ptr<const ModularPlan> row_plan(std::int64_t size) { return modular_plan(size, kLanes); }
+std::shared_ptr<const ModularPlan> row_plan(std::int64_t size);
 
 /// Rows [C, T] of a GatedRow each; pre.data, post.data and skip [C] may be null.
 struct GatedRows {

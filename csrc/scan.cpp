@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "activation.hpp"
+#include "activate.hpp"
 #include "aligned.hpp"
 #include "parallel.hpp"
 

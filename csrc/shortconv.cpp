@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "parallel.hpp"
+#include "simd.hpp"
 #include "sizes.hpp"
 
 namespace hyena {

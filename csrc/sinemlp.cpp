@@ -6,6 +6,7 @@
 #include "parallel.hpp"
 #include "simd64.hpp"
 #include "sizes.hpp"
+#include "tiles.hpp"
 
 namespace hyena {
 namespace {

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "simd.hpp"
-
 namespace hyena {
 
 /// out = sin(freq * (weight @ in + bias)).

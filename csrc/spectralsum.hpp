@@ -6,6 +6,7 @@
 #pragma once
 
 #include "rowcells.hpp"
+#include "vec.hpp"
 
 namespace hyena {
 

@@ -4,10 +4,11 @@
 #include <cstdint>
 
 #include "rows.hpp"
-#include "simd.hpp"
 #include "sizes.hpp"
 
 namespace hyena {
+
+constexpr int kTile = 16;  // in every build, so that data layouts and file formats do not depend on it
 
 /// Rows of kTile lanes in time order, one group after another: float32 [G, T, 16] whose groups
 /// may lie any distance apart (so that the distance need not be a power of two).

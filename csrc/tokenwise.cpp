@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "aligned.hpp"
+#include "format.hpp"
 #include "parallel.hpp"
 #include "sizes.hpp"
 

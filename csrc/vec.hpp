@@ -1,8 +1,7 @@
 // Vectors of float32 and their registers. With arith.hpp the one place that knows instruction sets.
 //
 // `vec<L>` holds L lanes and has the operators of C (+ - * / and comparison) from the
-// compiler's vector extension; `kLanes` is what one register of this build holds. A tile row
-// is kTile = 16 lanes in every build, so data layouts and file formats do not depend on it.
+// compiler's vector extension; `kLanes` is what one register of this build holds.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +13,12 @@
 #include <arm_neon.h>
 #endif
 
+#if defined(HYENA_ANY_CPU)
+#error "what is compiled once for all builds may not depend on an instruction set"
+#endif
+
 namespace hyena {
 
-constexpr int kTile = 16;
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
 #elif defined(__AVX2__)

@@ -118,7 +118,7 @@ void bind_dense(py::module_& m) {
       .def_property_readonly("in_features", &PackedLinear::in_features, "K")
       .def_property_readonly("nbytes", &PackedLinear::nbytes, "Bytes of the packed copy.");
 
-  m.def("multiplies_thirds", [] { return kTileRegisters; }, "Whether this build has products of thirds.");
+  m.def("multiplies_thirds", &multiplies_thirds, "Whether this build has products of thirds.");
   m.def("multiplies_pairs", &multiplies_pairs,
         "Whether this CPU has products of bfloat16 numbers; without them they are widened to float32.");
   m.def("linear", &linear_call, py::arg("x").noconvert(), py::arg("packed"), py::arg("bias").noconvert() = py::none(),

@@ -1,7 +1,7 @@
 #include "bind/bind.hpp"
+#include "build.hpp"
 #include "onlinefilter.hpp"
 #include "parallel.hpp"
-#include "simd.hpp"
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -18,11 +18,9 @@ void bound_freed_memory() {
 #endif
 }
 
-}  // namespace
-
-PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
-  m.attr("build") = HYENA_BUILD;
-  m.attr("lanes") = hyena::kLanes;
+void bind_module(py::module_& m) {
+  m.attr("build") = hyena::build_name();
+  m.attr("lanes") = hyena::build_lanes();
   m.attr("tile") = hyena::kTile;
   m.attr("head_taps") = hyena::OnlineFilter::kHead;
 #ifdef _OPENMP
@@ -46,3 +44,14 @@ PYBIND11_MODULE(HYENA_MODULE, m, py::mod_gil_not_used()) {
   bind_scan(m);
   bind_modal(m);
 }
+
+}  // namespace
+
+// A build is a module by one of these names. Compiling them for each would take half as long as its kernels.
+#define HYENA_MODULE(name) \
+  PYBIND11_MODULE(name, m, py::mod_gil_not_used()) { bind_module(m); }
+HYENA_MODULE(_kernels_baseline)
+HYENA_MODULE(_kernels_avx2)
+HYENA_MODULE(_kernels_avx512)
+HYENA_MODULE(_kernels_amx)
+HYENA_MODULE(_kernels_neon)
