@@ -84,11 +84,25 @@ def test_what_a_row_is_made_of(fill: bool) -> None:
         ({"pairs": 0}, "pairs is 0, must be at least 1"),
         ({"power_a": 0.0}, "power_a is 0.0, must be positive"),
         ({"power_a": float("nan")}, "power_a is nan, must be positive"),
+        ({"power_a": 5e-324}, "power_a is 5e-324, must be at least 1e-290"),
+        ({"power_a": 208}, "power_a is 208, must be at most 207 for 4 pairs in length 64"),
+        ({"power_a": float("inf")}, "power_a is inf, must be at most 207"),
     ],
 )
 def test_rules_of_a_setting(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Setting(**{"vocab_size": 128, "length": 64, "pairs": 4, **change})
+
+
+@pytest.mark.parametrize(
+    ("length", "pairs", "power_a"),
+    [(64, 4, 207), (4, 1, 996), (6, 1, 996), (4096, 4, 90), (4096, 4, 1e-290), (64, 16, 1e-290)],
+)
+def test_the_extremes_of_the_power_law(length: int, pairs: int, power_a: float) -> None:
+    kind = Setting(8192, length, pairs, power_a)
+    assert np.isfinite(kind.distance_probabilities()).all()
+    assert (kind.distance_probabilities() > 0).all()
+    generate(kind, 2, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -255,6 +269,7 @@ def test_eval_picture(home: Path, mqar: Any, monkeypatch: pytest.MonkeyPatch) ->
         (("data", "--pairs", "17"), "--pairs is 17, must be at most a quarter of length 64"),
         (("data", "--vocab-size", "64"), "--vocab-size is 64, must be larger than length 64"),
         (("data", "--power-a", "-1"), "--power-a is -1.0, must be positive"),
+        (("data", "--power-a", "208"), "--power-a is 208.0, must be at most 207 for 4 pairs"),
         (("data", "--seed", "4294967296"), "must be a whole number, at most 4294967295"),
         (("data", "--length", "16,32"), "argument --length: '16,32' must be a whole number"),
         (("data", "--format", "npz"), "give -o FILE"),

@@ -9,6 +9,7 @@ Shapes: n rows, N tokens in a row, D pairs, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ from ..errors import InputError
 
 UNSCORED = -100  # label of a position that asks for nothing
 MAX_SEED = 2**32 - 1  # of NumPy's legacy generator
+LEAST_POWER = 1e-290  # a float64 holds it divided by any number of distances
+LARGEST_EXPONENT = 300  # of ten: a float64 holds sums of such numbers
 
 Ids = NDArray[np.int64]
 
@@ -30,7 +33,8 @@ class Setting:
         vocab_size: V; keys are 1 .. V/2 - 1 and values V/2 .. V - 1.
         length: N, even and smaller than V.
         pairs: D, at most N / 4.
-        power_a: the exponent of the distances is power_a - 1; 1 is uniform.
+        power_a: the exponent of the distances is power_a - 1; 1 is uniform. At least 1e-290, and
+            so small that a float64 holds (number of distances) ** power_a.
         random_non_queries: fill with random tokens what would hold token 0.
 
     Raises:
@@ -56,15 +60,29 @@ class Setting:
                 4 * self.pairs <= self.length,
                 f"pairs is {self.pairs}, must be at most a quarter of length {self.length}",
             ),
-            (0 < self.power_a < np.inf, f"power_a is {self.power_a}, must be positive"),
+            (self.power_a > 0, f"power_a is {self.power_a}, must be positive"),
+            (
+                self.power_a >= LEAST_POWER,
+                f"power_a is {self.power_a}, must be at least {LEAST_POWER}",
+            ),
+            (
+                self.power_a <= self._largest_power(),
+                f"power_a is {self.power_a}, must be at most {self._largest_power()} "
+                f"for {self.pairs} pairs in length {self.length}",
+            ),
         ):
             if not holds:
                 raise InputError(rule)
 
+    def _largest_power(self) -> int:
+        """The largest whole power_a with which every probability is a number."""
+        distances = max(2, self.length // 2 - self.pairs)
+        return int(LARGEST_EXPONENT / math.log10(distances))
+
     def distance_probabilities(self) -> NDArray[np.float64]:
         """Of the distances 2 g from the end of the pairs, g = 0 .. (N - 2 D) / 2 - 1."""
         steps = np.arange(1, (self.length - 2 * self.pairs) // 2 + 1)
-        p = self.power_a * steps ** (self.power_a - 1)
+        p = self.power_a * steps ** (float(self.power_a) - 1)  # powers of int64 would wrap
         probabilities: NDArray[np.float64] = p / p.sum()
         return probabilities
 
