@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import InputError, ModelError
+from .files import expanded
 
 # Top-level files that a model folder can have here. Pickles and code are not among them.
 FILES = (
@@ -96,7 +97,7 @@ def snapshot(
             f"{repo}: no such folder; for models of the hub: pip install 'hyena-cpu[hub]'"
         ) from error
     offline = offline or bool(constants.HF_HUB_OFFLINE)
-    cache = Path(cache_dir or constants.HF_HUB_CACHE).expanduser()
+    cache = expanded(cache_dir or constants.HF_HUB_CACHE)
     where = f"{repo}, revision {revision}" if revision else repo
     try:
         found = snapshot_download(

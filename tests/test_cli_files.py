@@ -94,3 +94,19 @@ def test_names_that_no_file_can_have(name: str, tmp_path: Path) -> None:
     (tmp_path / "pool").symlink_to(tmp_path / "loop")
     run = program("generate", *DNA, "A", "-n", "1", "-s", "1", "-o", str(tmp_path / name))
     assert_one_line(run, 2, "--output")
+
+
+@pytest.mark.parametrize(
+    ("args", "path"),
+    [
+        (["info", "-m", "~nobodyx/m"], "~nobodyx/m"),
+        (["verify", "~nobodyx/m"], "~nobodyx/m"),
+        (["info", "-m", "A/b", "--cache-dir", "~nobodyx/c"], "~nobodyx/c"),
+        (["convert", "~nobodyx/m", "new"], "~nobodyx/m"),
+        (["convert", "m", "~nobodyx/new"], "~nobodyx/new"),
+        (["convert", __file__, "new", "--config", "~nobodyx/config.json"], "~nobodyx/config.json"),
+    ],
+    ids=str,
+)
+def test_homes_of_nobody(args: list[str], path: str) -> None:
+    assert_one_line(program(*args), 3, f"{path}: no home folder of ~nobodyx is known")

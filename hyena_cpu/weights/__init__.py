@@ -19,6 +19,7 @@ from typing import Any
 from .. import config_json
 from ..config import MixerConfig, ModelConfig, TokenizerConfig
 from ..errors import ModelError
+from ..files import expanded
 from ..tokenizers import from_config
 from . import h3, hyenadna, native, safari, safetensors, torch_pickle, zoology
 from .foreign import Source
@@ -96,7 +97,7 @@ def load_folder(
         ModelError: anything missing, damaged, left over or unsupported; the message names it.
         NumericError: a tensor holds NaN or infinities.
     """
-    folder = Path(os.fsdecode(path)).expanduser()
+    folder = expanded(os.fsdecode(path))
     try:
         if not folder.is_dir():
             wrong = "a file, not a folder" if folder.exists() else "no such folder"
@@ -149,12 +150,12 @@ def convert(
         ModelError: as `load_folder`; PyTorch is missing; no such source; its tokenizer cannot be
             used; the destination exists.
     """
-    origin, target = Path(source).expanduser(), Path(destination).expanduser()
+    origin, target = expanded(source), expanded(destination)
     if not origin.exists():
         raise ModelError(f"{origin}: no such file or folder to convert")
     tensors = _tensor_file(origin) if origin.is_dir() else origin
     folder = origin if origin.is_dir() else origin.parent
-    settings = Path(config).expanduser() if config is not None else folder / "config.json"
+    settings = expanded(config) if config is not None else folder / "config.json"
     name = target.resolve().name
     if tensors is None:
         weights = _load_folder(folder, settings, family, modulation_shift, name=name)

@@ -32,7 +32,7 @@ from ..config_recurrent import RecurrentConfig
 from ..config_selection import TOPS, AutocorrelationConfig, SelectionConfig
 from ..config_ssm import H3Config, S4DConfig
 from ..errors import ModelError, NumericError
-from ..files import sync_folder
+from ..files import expanded, sync_folder
 from .foreign import Source
 from .naming import Array, Tensor, collect
 from .recurrent import recurrent_shapes
@@ -211,7 +211,7 @@ def save_folder(
         ModelError: the path exists or cannot be written, or tensors do not fit the config.
         NumericError: a value is not finite or does not fit float16.
     """
-    target = Path(path).expanduser()
+    target = expanded(path)
     check(config, str(target))
     wanted = [Tensor(name, shape, (name,)) for name, shape in shapes(config).items()]
     collect(wanted, tensors, str(target))
