@@ -310,6 +310,16 @@ def test_sources_that_cannot_be(tmp_path: Path) -> None:
         load_folder(tmp_path / "file")
 
 
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    long, model = tmp_path / ("a" * 300), folder(tmp_path, *stored("hyenadna/hf_causal_lm"))
+    for args in ((long, tmp_path / "new"), (model, long)):
+        with pytest.raises(ModelError, match=f"{long}: File name too long"):
+            convert(*args)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(ModelError, match="loop: exists already"):
+        convert(model, tmp_path / "loop")
+
+
 def test_convert_uses_the_config_it_is_given(tmp_path: Path) -> None:
     config, tensors = stored("hyenadna/hf_causal_lm")
     origin = folder(tmp_path / "origin", {"model_type": "gpt2"}, tensors)

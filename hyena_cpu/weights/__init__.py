@@ -151,27 +151,37 @@ def convert(
             used; the destination exists.
     """
     origin, target = expanded(source), expanded(destination)
-    if not origin.exists():
-        raise ModelError(f"{origin}: no such file or folder to convert")
-    tensors = _tensor_file(origin) if origin.is_dir() else origin
-    folder = origin if origin.is_dir() else origin.parent
-    settings = expanded(config) if config is not None else folder / "config.json"
-    name = target.resolve().name
-    if tensors is None:
-        weights = _load_folder(folder, settings, family, modulation_shift, name=name)
-    else:
-        data = config_json.read(settings)
-        where = Source(str(settings), str(tensors), modulation_shift)
-        weights = _weights(data, _read_any(tensors), where, family, folder, name)
-    names = (_checked_tokenizer(weights, settings), "generation_config.json")
-    extra = {n: (folder / n).read_bytes() for n in names if (folder / n).is_file()}
-    save_folder(target, weights.config, weights.tensors, extra_files=extra)
+    try:
+        folder = origin if origin.is_dir() else origin.parent
+        settings = expanded(config) if config is not None else folder / "config.json"
+        weights = _foreign(origin, settings, family, modulation_shift, os.path.realpath(target))
+        names = (_checked_tokenizer(weights, settings), "generation_config.json")
+        extra = {n: (folder / n).read_bytes() for n in names if (folder / n).is_file()}
+        save_folder(target, weights.config, weights.tensors, extra_files=extra)
+    except OSError as error:
+        raise ModelError(f"{error.filename or origin}: {error.strerror}") from error
     try:
         written = load_folder(target)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
     return dataclasses.replace(written, notes=weights.notes + written.notes)
+
+
+def _foreign(
+    origin: Path, settings: Path, family: str | None, modulation_shift: float | None, target: str
+) -> Weights:
+    """What `convert` reads from a file or folder, named as the folder that it writes."""
+    if not origin.exists():
+        raise ModelError(f"{origin}: no such file or folder to convert")
+    tensors = _tensor_file(origin) if origin.is_dir() else origin
+    folder = origin if origin.is_dir() else origin.parent
+    name = os.path.basename(target)
+    if tensors is None:
+        return _load_folder(folder, settings, family, modulation_shift, name=name)
+    data = config_json.read(settings)
+    where = Source(str(settings), str(tensors), modulation_shift)
+    return _weights(data, _read_any(tensors), where, family, folder, name)
 
 
 def _checked_tokenizer(weights: Weights, settings: Path) -> str:
