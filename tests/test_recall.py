@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import pickle
+from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -175,15 +177,36 @@ def test_damaged_counts(tmp_path: Path, change: dict[str, Any], message: str) ->
         Counts.load(path)
 
 
+NO_COUNTS = (
+    "no counts of bigrams: not an npz file, or a damaged one; give one that recall "
+    "--write-counts has written"
+)
+
+
 def test_what_are_no_counts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         Counts.load(tmp_path / "absent.npz")
     packed = BytesIO()
     np.save(packed, np.arange(3))
-    for content in (b"", b"some text", b"PK\x03\x04 broken", packed.getvalue()):
+    pickled = BytesIO()
+    np.savez(pickled, **{**GOOD, "count": np.array([{}], object)})
+    others = (b"", b"some text", b"PK\x03\x04 broken", pickle.dumps(3))
+    for content in (*others, packed.getvalue(), pickled.getvalue()):
         (tmp_path / "counts.npz").write_bytes(content)
-        with pytest.raises(InputError, match=r"counts.npz: no counts of bigrams|cannot be read"):
+        with pytest.raises(InputError) as error:
             Counts.load(tmp_path / "counts.npz")
+        assert str(error.value) == f"{tmp_path}/counts.npz: {NO_COUNTS}"
+
+
+def test_no_damage_of_counts_is_an_internal_error(tmp_path: Path) -> None:
+    packed = BytesIO()
+    count([np.arange(200) % 7], 9).save(packed)
+    good = packed.getvalue()
+    for i, byte in enumerate(good):
+        for other in (byte ^ 1, byte ^ 255):
+            (tmp_path / "counts.npz").write_bytes(good[:i] + bytes([other]) + good[i + 1 :])
+            with suppress(InputError):  # some bytes, such as those of the time, say nothing
+                Counts.load(tmp_path / "counts.npz")
 
 
 @pytest.mark.parametrize("power", [-0.5, -1.0, -2.0])

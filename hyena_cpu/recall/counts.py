@@ -9,11 +9,12 @@ Shapes: n bigrams, T tokens.
 
 from __future__ import annotations
 
-import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from .hits import Ids, Whole, codes
 
 THRESHOLD = 1250  # bigrams seen so often are known, not recalled (arXiv 2312.04927)
 FORMAT_VERSION = 1
+# What numpy raises of other files and of damaged ones, depending on where they are damaged.
+DAMAGED = (ValueError, TypeError, AttributeError, EOFError, RuntimeError, BadZipFile, zlib.error)
 ARRAYS = ("format_version", "vocab_size", "tokens", "first", "second", "count")
 
 
@@ -99,8 +102,11 @@ def _arrays(path: Path) -> dict[str, Any]:
             arrays = {name: stored[name] for name in ARRAYS}
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: no counts of bigrams: not an npz file ({error})") from None
+    except DAMAGED:
+        raise InputError(
+            f"{path}: no counts of bigrams: not an npz file, or a damaged one; give one that "
+            "recall --write-counts has written"
+        ) from None
     for name, value in arrays.items():
         if value.dtype.kind not in "iu":
             raise InputError(f"{path}: array {name!r} must hold whole numbers, has {value.dtype}")
