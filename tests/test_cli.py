@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import itertools
 import json
 import os
 import signal
@@ -87,6 +90,29 @@ def test_help(command: str) -> None:
     assert f"usage: hyena-cpu {command}".encode() in run.stdout
 
 
+def test_options_of_one_value_are_given_once() -> None:
+    """And no others: lists, flags and what is counted may come again."""
+    for command in COMMANDS:
+        for p in parsers(importlib.import_module(f"hyena_cpu.cli.{command}").parser()):
+            for action in p._actions:
+                if not action.option_strings or action.nargs == 0:
+                    continue
+                given = argparse.Namespace()
+                action(p, given, "1", action.option_strings[0])
+                if action.dest in ("stop", "also"):
+                    action(p, given, "2", action.option_strings[0])
+                    assert getattr(given, action.dest) == ["1", "2"]
+                    continue
+                with pytest.raises(argparse.ArgumentError, match="given twice"):
+                    action(p, given, "2", action.option_strings[-1])
+
+
+def parsers(p: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """A parser, and those of its parts."""
+    parts = [a.choices.values() for a in p._actions if isinstance(a, argparse._SubParsersAction)]
+    return [p, *itertools.chain.from_iterable(parts)]
+
+
 def test_help_of_the_program_names_every_command() -> None:
     run = program("--help")
     assert run.returncode == 0
@@ -138,6 +164,9 @@ def test_help_loads_no_heavy_module() -> None:
         (["generate", "a", "--dtype", "int8"], "argument --dtype: invalid choice: 'int8'"),
         (["score", "--fasta", "a", "-f", "b"], "2 were given"),
         (["convert", "a"], "required: DESTINATION"),
+        (["score", "--fasta", "a", "--fasta", "b"], "argument --fasta: given twice, give it once"),
+        (["generate", "a", "--temp", "1", "--temperature", "1"], "--temp: given twice"),
+        (["mqar", "data", "--length", "8", "--length", "8"], "argument --length: given twice"),
     ],
 )
 def test_usage_errors(args: list[str], message: str) -> None:

@@ -39,6 +39,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, command: str, description: str) -> None:
         super().__init__(prog=f"hyena-cpu {command}", description=description, allow_abbrev=False)
+        for name in (None, "store"):
+            self.register("action", name, _Once)
 
     def print_help(self, file: Any = None) -> None:  # noqa: ARG002  always standard output
         """Prints the options; argparse itself passes over a text that cannot be written."""
@@ -48,6 +50,24 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+class _Once(argparse.Action):
+    """The usual action, for an option that is given once; argparse takes the last of several."""
+
+    _seen: argparse.Namespace | None = None
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002  as argparse calls it
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
+    ) -> None:
+        if option is not None and namespace is self._seen:
+            raise argparse.ArgumentError(self, "given twice, give it once")
+        self._seen = namespace
+        setattr(namespace, self.dest, values)
 
 
 def flag_pair(group: Any, *names: str, help: str, default: bool | None = None) -> None:
