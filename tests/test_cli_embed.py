@@ -36,8 +36,10 @@ def model(folder: Path) -> Model:
     return hyena_cpu.load(folder, threads=1)
 
 
-def embed(folder: Path, *args: object, code: int = 0) -> subprocess.CompletedProcess[bytes]:
-    run = program("embed", "-m", str(folder), "-t", "1", *map(str, args))
+def embed(
+    folder: Path, *args: object, code: int = 0, threads: int = 1
+) -> subprocess.CompletedProcess[bytes]:
+    run = program("embed", "-m", str(folder), "-t", str(threads), *map(str, args))
     assert run.returncode == code, run.stderr.decode()
     return run
 
@@ -133,7 +135,7 @@ def test_mates_order_and_threads_change_no_digit(folder: Path, tmp_path: Path) -
     order = np.random.default_rng(1).permutation(len(records))
     mixed = tmp_path / "mixed.fa"
     mixed.write_text("".join(f">{records[i][0]}\n{records[i][1]}" for i in order))
-    together = embed(folder, "--fasta", mixed, "-t", "3").stdout.splitlines()[1:]
+    together = embed(folder, "--fasta", mixed, threads=3).stdout.splitlines()[1:]
     assert [line.split(b"\t")[1:] for line in together] == [alone[i] for i in order]
 
 
