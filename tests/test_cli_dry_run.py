@@ -197,6 +197,10 @@ def test_a_run_without_calls_takes_nothing(program: Program, home: Path) -> None
         (["variants", "--resume", "-o", "t.tsv"], "so --resume cannot act"),
         (["variants", "--plot", "t.png"], "so --plot cannot act"),
         (["score", "--json", "--format", "csv"], "exclude each other"),
+        (["score", "--json"], "so --json cannot act"),
+        (["score", "--format", "csv"], "so --format cannot act"),
+        (["variants", "--format", "jsonl"], "so --format cannot act"),
+        (["embed", "--format", "csv"], "so --format cannot act"),
     ],
 )
 def test_what_cannot_act_is_refused(program: Program, args: list[str], message: str) -> None:

@@ -69,6 +69,12 @@ def test_the_seed_is_not_told_where_nothing_is_drawn() -> None:
         assert (code.returncode, code.stderr) == (0, b"")
 
 
+def test_dry_run_refuses_what_acts_on_text_alone() -> None:
+    for option in ("--echo", "--stream"):
+        run = program("generate", "hi", "--dry-run", option)
+        assert_one_line(run, 2, f"--dry-run writes nothing, so {option} cannot act")
+
+
 def test_dry_run_plans_the_prompt_and_not_the_new_tokens() -> None:
     few, many = (
         json.loads(program("generate", "hi", "--dry-run", "--json", "-n", n).stdout)["bytes"]

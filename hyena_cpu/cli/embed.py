@@ -24,7 +24,7 @@ from .common import (
     read_input,
     usage_errors,
 )
-from .plans import add_dry_run_option, check_dry_run, print_plan
+from .plans import add_dry_run_option, check_dry_run_of_table, print_plan
 from .records import add_sequence_options, dna_policy, read_records
 from .tables import table_settings
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
     exactly_one(args, "text", "prompt", "file", "fasta")
     form = _form(args)
-    check_dry_run(args)
+    check_dry_run_of_table(args)
     with Progress("loading", enabled=args.progress) as progress:
         model = load_model(args, progress.update)
     model.on_progress = None

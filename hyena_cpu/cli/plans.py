@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..plan_phases import Rows
     from ..planner import Plan
 
-WRITTEN = ("resume", "plot")  # options that act on what a run writes
+WRITTEN = ("resume", "plot", "stream", "echo")  # options that act on what a run writes
 
 
 def add_dry_run_option(group: Any) -> None:
@@ -20,12 +20,20 @@ def add_dry_run_option(group: Any) -> None:
     flag_pair(group, "--dry-run", default=False, help="print the memory a run takes, do not run")
 
 
-def check_dry_run(args: argparse.Namespace) -> None:
-    """UsageError for an option beside --dry-run that acts on files alone."""
-    for name in WRITTEN:
+def check_dry_run(args: argparse.Namespace, *others: str) -> None:
+    """UsageError for an option beside --dry-run that acts on what a run writes alone.
+
+    `others`: further such options of the command.
+    """
+    for name in (*WRITTEN, *others):
         if args.dry_run and getattr(args, name, None):
             option = name.replace("_", "-")
             raise UsageError(f"--dry-run writes nothing, so --{option} cannot act")
+
+
+def check_dry_run_of_table(args: argparse.Namespace) -> None:
+    """`check_dry_run` where the plan is text in any case; formats are those of the file of -o."""
+    check_dry_run(args, *(("json", "format") if args.output is None else ()))
 
 
 def plan_rows(plan: Plan) -> Rows:

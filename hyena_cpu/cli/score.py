@@ -25,7 +25,7 @@ from .common import (
     whole,
 )
 from .pictures import add_plot_option, plot_path
-from .plans import add_dry_run_option, check_dry_run, print_plan
+from .plans import add_dry_run_option, check_dry_run_of_table, print_plan
 from .records import add_sequence_options, dna_policy, read_records
 from .tables import add_table_options, open_table, table_form, table_settings
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command. 4 if a record could not be scored; its row says why."""
     exactly_one(args, "text", "prompt", "file", "fasta")
     table_form(args)
-    check_dry_run(args)
+    check_dry_run_of_table(args)
     if plot_path(args) is not None and not args.per_position:
         raise UsageError("--plot draws what --per-position computes: give both")
     with Progress("loading", enabled=args.progress) as progress:

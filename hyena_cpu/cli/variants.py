@@ -29,7 +29,7 @@ from .common import (
 )
 from .logs import notice
 from .pictures import add_plot_option, plot_path
-from .plans import add_dry_run_option, check_dry_run, print_plan
+from .plans import add_dry_run_option, check_dry_run_of_table, print_plan
 from .records import add_sequence_options, dna_policy
 from .tables import add_table_options, open_table, table_form, table_settings
 
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--format npz has no way to say that a row has no window: choose another")
     if args.reference == args.variants == "-":
         raise UsageError("--reference and --variants cannot both be standard input")
-    check_dry_run(args)
+    check_dry_run_of_table(args)
     plot_path(args)
     with ExitStack() as stack:
         path = _file(args.variants, stack)
