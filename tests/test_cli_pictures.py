@@ -29,7 +29,8 @@ def score(home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 
     def run(*args: str) -> tuple[int, str, str]:
         capfd.readouterr()
-        return (main(["score", "-m", "model", "-t", "1", *args]), *capfd.readouterr())
+        model = [] if "-m" in args else ["-m", "model"]
+        return (main(["score", *model, "-t", "1", *args]), *capfd.readouterr())
 
     return run
 

@@ -67,7 +67,7 @@ def variants(home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.chdir(home)
 
     def run(*args: str) -> Run:
-        given = ["-m", "model", "-t", "1"]
+        given = ["-t", "1"] if "-m" in args else ["-t", "1", "-m", "model"]
         if "--reference" not in args:
             given += ["--reference", "ref.fa"]
         if "--variants" not in args:
