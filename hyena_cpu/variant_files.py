@@ -48,37 +48,41 @@ class Variant:
     problem: str | None = None
 
 
-def read_variants(path: Path, columns: Mapping[str, str] | None = None) -> Iterator[Variant]:
+def read_variants(
+    path: Path, columns: Mapping[str, str] | None = None, *, name: str = ""
+) -> Iterator[Variant]:
     """Variants of a file in order, every row of it.
 
     Args:
         path: a table or a VCF (BCF) file.
         columns: names of a table's columns where they differ: chrom, pos, ref, alt or id -> name.
+        name: what errors call the file, which may be a copy (default: its path).
 
     Raises:
         InputError: the file cannot be read, is neither, or lacks a column; `columns` and a VCF;
             a VCF, and pysam is not installed.
     """
-    if is_vcf(path):
+    name = name or str(path)
+    if is_vcf(path, name=name):
         if columns:
-            raise InputError(f"columns cannot be chosen: {path} is VCF, whose columns are fixed")
-        return _read_vcf(path)
-    return _read_table(path, columns or {})
+            raise InputError(f"columns cannot be chosen: {name} is VCF, whose columns are fixed")
+        return _read_vcf(path, name)
+    return _read_table(path, name, columns or {})
 
 
-def is_vcf(path: Path) -> bool:
-    """Whether a file begins as VCF or BCF does; InputError if it cannot be read."""
-    with _opened(path) as stream:
+def is_vcf(path: Path, *, name: str = "") -> bool:
+    """Whether a file begins as VCF or BCF does; InputError, of `name`, if it cannot be read."""
+    with _opened(path, name or str(path)) as stream:
         return stream.read(max(map(len, VCF_MAGIC))).startswith(VCF_MAGIC)
 
 
-def _read_table(path: Path, columns: Mapping[str, str]) -> Iterator[Variant]:
-    with _opened(path) as stream:
+def _read_table(path: Path, name: str, columns: Mapping[str, str]) -> Iterator[Variant]:
+    with _opened(path, name) as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
         header = next((line for line in text if line.strip() and not line.startswith("##")), "")
         separator = "\t" if "\t" in header else ","
         fields = next(_rows([header.removeprefix("#")], separator), [])
-        places = _places(path, [field.strip() for field in fields], columns)
+        places = _places(name, [field.strip() for field in fields], columns)
         index = 0
         for cells in _rows(text, separator):
             if any(cell.strip() for cell in cells):
@@ -100,7 +104,7 @@ def _unquoted(cell: str) -> str:
     return cell[1:-1] if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
 
-def _places(path: Path, fields: list[str], columns: Mapping[str, str]) -> dict[str, int]:
+def _places(where: str, fields: list[str], columns: Mapping[str, str]) -> dict[str, int]:
     """Where each column is. Names that were not chosen are found in either letter case."""
     unknown = sorted(set(columns) - set(COLUMNS))
     if unknown:
@@ -111,12 +115,12 @@ def _places(path: Path, fields: list[str], columns: Mapping[str, str]) -> dict[s
         name = columns.get(column, column)
         among = fields if column in columns else lower
         if among.count(name) > 1:
-            raise InputError(f"{path}: the header has several columns {name!r}")
+            raise InputError(f"{where}: the header has several columns {name!r}")
         if name in among:
             places[column] = among.index(name)
         elif column in REQUIRED or column in columns:
             raise InputError(
-                f"{path}: the header has no column {name!r} (it has: {_listed(fields)}); "
+                f"{where}: the header has no column {name!r} (it has: {_listed(fields)}); "
                 f"{', '.join(REQUIRED)} are required, columns of other names can be chosen"
             )
     return places
@@ -148,53 +152,57 @@ def _variant(index: int, cells: list[str], places: dict[str, int]) -> Variant:
     )
 
 
-def _read_vcf(path: Path) -> Iterator[Variant]:
+def _read_vcf(path: Path, name: str) -> Iterator[Variant]:
     try:
         import pysam
     except ImportError:
         raise InputError(
-            f"{path} is VCF, which pysam reads: pip install 'hyena-cpu[dna]', or give a table"
+            f"{name} is VCF, which pysam reads: pip install 'hyena-cpu[dna]', or give a table"
         ) from None
     talk = pysam.set_verbosity(0)  # a header without contigs is no reason to talk
-    index = 0
+    index, seekable = 0, str(path)
     try:
-        with _seekable(path) as name, pysam.VariantFile(name, drop_samples=True) as records:
+        with (
+            _seekable(path, name) as seekable,
+            pysam.VariantFile(seekable, drop_samples=True) as records,
+        ):
             for record in records:
                 for alt in record.alts or (".",):
                     yield Variant(index, record.id, record.chrom, record.pos, record.ref or "", alt)
                     index += 1
     except (OSError, ValueError) as error:
         after = f"after {index} alleles" if index else "at its beginning"
-        raise InputError(f"{path}: cannot be read as VCF {after}: {error}") from None
+        reason = str(error).replace(seekable, name)
+        raise InputError(f"{name}: cannot be read as VCF {after}: {reason}") from None
     finally:
         pysam.set_verbosity(talk)
 
 
 @contextmanager
-def _seekable(path: Path) -> Iterator[str]:
+def _seekable(path: Path, name: str) -> Iterator[str]:
     """The name of a file that pysam reads: this one, or a decompressed copy of an ordinary gzip."""
     with path.open("rb") as raw:
         head = raw.read(14)
     if head[:2] != GZIP_MAGIC or head[12:] == BGZIP_FIELD:
         yield str(path)
         return
-    with _opened(path) as packed, tempfile.NamedTemporaryFile() as copy:
+    with _opened(path, name) as packed, tempfile.NamedTemporaryFile() as copy:
         shutil.copyfileobj(packed, copy)
         copy.flush()
         yield copy.name
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The decompressed bytes; what a damaged file raises becomes InputError."""
+def _opened(path: Path, name: str) -> Iterator[IO[bytes]]:
+    """The decompressed bytes; what a damaged file raises becomes InputError, of `name`."""
     try:
         with path.open("rb") as raw:
             packed: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == GZIP_MAGIC else raw
             yield packed
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 text: {error.reason}") from None
+        raise InputError(f"{name}: is not UTF-8 text: {error.reason}") from None
     except csv.Error as error:
-        raise InputError(f"{path}: is no table: {error}") from None
+        raise InputError(f"{name}: is no table: {error}") from None
     except (EOFError, zlib.error, OSError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot be read: {reason}") from None
+        raise InputError(f"{name}: cannot be read: {reason}") from None

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from conftest import PACKAGE_HOME, shared_path
 from dna_toy import bases, dna_folder, dna_model
+from test_cli import assert_one_line, program
 
 from hyena_cpu.cli import main
 from hyena_cpu.genome import Genome
@@ -246,6 +248,26 @@ def test_resume_goes_on_with_the_same_digits(
     assert (home / "long.tsv").read_text() == want
     assert not list(home.glob("long.tsv.*"))
     (home / "long.tsv").unlink()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"chrom,start\n", "the header has no column 'pos' (it has: chrom, start)"),
+        (b"pos,ref,alt\n1,A,\xff\n", "is not UTF-8 text"),
+        (b'pos,ref,alt\n1,"A,C\n', "is no table"),
+        (gzip.compress(b"pos,ref,alt\n1,A,C\n")[:-9], "cannot be read"),
+        (b"##fileformat=VCF\nnonsense\n", "cannot be read as VCF"),
+        (gzip.compress(b"##fileformat=VCF\nnonsense\n"), "cannot be read as VCF"),
+    ],
+)
+def test_standard_input_is_named_as_such(home: Path, data: bytes, message: str) -> None:
+    if b"VCF" in data or data[:2] == b"\x1f\x8b":
+        pytest.importorskip("pysam", reason="pysam is not installed")
+    args = ("variants", "--reference", str(home / "ref.fa"), "--variants", "-")
+    run = program(*args, input=data)
+    assert_one_line(run, 4, f"standard input: {message}")
+    assert tempfile.gettempdir() + "/tmp" not in run.stderr.decode()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")

@@ -92,9 +92,10 @@ def run(args: argparse.Namespace) -> int:
     plot_path(args)
     with ExitStack() as stack:
         path = _file(args.variants, stack)
-        if args.columns and is_vcf(path):
-            raise UsageError(f"--columns acts on tables, and {args.variants} is VCF")
-        total, wanted = _survey(read_variants(path, args.columns))
+        name = "standard input" if args.variants == "-" else args.variants
+        if args.columns and is_vcf(path, name=name):
+            raise UsageError(f"--columns acts on tables, and {name} is VCF")
+        total, wanted = _survey(read_variants(path, args.columns, name=name))
         with Progress("loading", enabled=args.progress) as progress:
             model = load_model(args, progress.update)
         model.on_progress = None
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
             notice("letters of the reference folded to upper case: %d (--case upper)", count)
 
         def rows(model: Model, skip: int) -> Iterator[Row]:
-            left = islice(read_variants(path, args.columns), skip, None)
+            left = islice(read_variants(path, args.columns, name=name), skip, None)
             return score_variants(model, genome, left, setup)
 
         failed = (_plan if args.dry_run else _save)(args, model, rows, total)
