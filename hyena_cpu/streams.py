@@ -37,7 +37,9 @@ def write_errors(target: Path | None) -> Iterator[None]:
         if target is None:
             silence_stdout()
         name = "standard output" if target is None else target
-        raise WriteError(f"cannot write {name}: {error.strerror}") from None
+        # By its number: libraries put texts of their own beside it.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise WriteError(f"cannot write {name}: {reason}") from None
 
 
 def silence_stdout() -> None:

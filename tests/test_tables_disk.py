@@ -67,10 +67,10 @@ def interrupt(path: Path, form: str, last: int, before: Callable[[], None] | Non
 
 
 @contextmanager
-def short_files() -> Iterator[None]:
-    """Inside, no file grows beyond ROOM: the system refuses that as it does on a full disk."""
+def short_files(room: int = ROOM) -> Iterator[None]:
+    """Inside, no file grows beyond `room`: the system refuses that as it does on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
     try:
         yield
     finally:
@@ -109,11 +109,18 @@ def inside(folder: Path) -> set[str]:
 def test_a_full_disk_is_said_once_and_leaves_nothing_temporary(
     tmp_path: Path, form: str, messages: pytest.LogCaptureFixture
 ) -> None:
-    with short_files(), pytest.raises(WriteError, match=r"cannot write .*/t\.x: .*[Ff]ile too lar"):
+    with short_files(), pytest.raises(WriteError, match=r"cannot write .*/t\.x: File too large$"):
         run(tmp_path / "t.x", form, 200)
     assert [text for text in messages.messages if "cannot write" in text] == []
     grows = {"t.x.part", "t.x.part.json"} | ({"t.x.ids.tsv.part"} if form == "npy" else set())
     assert inside(tmp_path) == (set() if form in ("npz", "parquet") else grows)
+
+
+@needs_pyarrow
+def test_a_disk_too_full_for_the_first_bytes_of_parquet(tmp_path: Path) -> None:
+    with short_files(0), pytest.raises(WriteError, match=r"cannot write .*/t: File too large$"):
+        run(tmp_path / "t", "parquet", 3)
+    assert inside(tmp_path) == set()
 
 
 @column_forms

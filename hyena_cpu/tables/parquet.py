@@ -41,7 +41,7 @@ class ParquetSink:
         self._rows = 0  # of everything added
         self._marks = [(0, Whole())]  # rows at the end of a record; the last one written, and later
         self._failure: WriteError | None = None  # of a row group: no end can be written after it
-        self._writer = self._open(self._temporary)
+        self._writer = self._begun()
         if there.records:
             try:
                 self._load(there)
@@ -72,6 +72,16 @@ class ParquetSink:
         with contextlib.suppress(OSError):  # writes the end of a file that nobody will see
             self._writer.close()
         self._temporary.unlink(missing_ok=True)
+
+    def _begun(self) -> Any:
+        """The writer of the temporary file; a disk may be too full for its first bytes."""
+        self._temporary.touch()
+        try:
+            with write_errors(self._target):
+                return self._open(self._temporary)
+        except WriteError:
+            self._temporary.unlink(missing_ok=True)
+            raise
 
     def _hold(self, batch: pyarrow.RecordBatch, n: int) -> None:
         if n:
