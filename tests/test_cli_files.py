@@ -88,12 +88,25 @@ def test_a_log_file_that_is_full_ends_no_run() -> None:
     assert b"Traceback" not in run.stderr
 
 
-@pytest.mark.parametrize("name", ["a" * 260, "loop"])
+@pytest.mark.parametrize("name", ["a" * 260, "loop", "loop/x"])
 def test_names_that_no_file_can_have(name: str, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "pool")
     (tmp_path / "pool").symlink_to(tmp_path / "loop")
-    run = program("generate", *DNA, "A", "-n", "1", "-s", "1", "-o", str(tmp_path / name))
-    assert_one_line(run, 2, "--output")
+    path = str(tmp_path / name)
+    for option, *command in (
+        ("--output", "generate", *DNA, "A", "-n", "1", "-s", "1"),
+        ("--state-out", "generate", *DNA, "A", "-n", "1", "-s", "1"),
+        ("--output", "score", "A"),
+        ("--output", "embed", "A", "--format", "npy"),
+        ("--plot", "score", *DNA, "A", "--per-position"),
+        ("--write-counts", "recall", __file__),
+    ):
+        assert_one_line(program(*command, option, path), 2, f"{option} {path}: ")
+
+
+def test_a_name_with_no_room_for_the_ending_of_its_partial_file(tmp_path: Path) -> None:
+    path = str(tmp_path / ("a" * 250))
+    assert_one_line(program("score", "A", "-o", path), 2, "cannot be written: File name too long")
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,17 @@ WRITTEN = ("output", "state_out", "plot", "write_counts", "log_file")
 
 def check_files(args: argparse.Namespace) -> None:
     """UsageError if a file would be written that is read as well, a state that is to be saved
-    again apart. Standard output by another name becomes standard output.
+    again apart, or one whose name no file can have. Standard output by another name becomes
+    standard output.
     """
     if getattr(args, "output", None) is not None and _is_standard_output(args.output):
         args.output = None
     for option in WRITTEN:
         written = getattr(args, option, None)
-        if written is None or not os.path.isfile(written):
+        if written is None:
+            continue
+        _resolved(Path(written), option)
+        if not os.path.isfile(written):
             continue
         for name in READ:
             given = getattr(args, name, None)
@@ -55,11 +59,13 @@ def _is_standard_output(path: Path) -> bool:
         return False
 
 
-def _resolved(path: Path) -> Path:
+def _resolved(path: Path, option: str = "output") -> Path:
     try:
+        path.exists()  # a name that is too long is resolved all the same
         return path.resolve()
     except (OSError, RuntimeError) as error:  # the latter of links in a circle
-        raise UsageError(f"--output {path}: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--{option.replace('_', '-')} {path}: {reason}") from None
 
 
 class Output:

@@ -37,7 +37,11 @@ class Partial:
             InputError: there are files of an unfinished run, and they are not to be resumed or
                 cannot be: written with other settings, or damaged. The table is complete already.
         """
-        if not self.part.exists() and not self.sidecar.exists():
+        try:
+            begun = self.part.exists() or self.sidecar.exists()
+        except OSError as error:  # of names that are too long with their endings
+            raise InputError(f"{self.target} cannot be written: {error.strerror}") from None
+        if not begun:
             if resume and self.target.exists():
                 raise InputError(
                     f"{self.target} is complete, so there is nothing to resume: remove it to begin "
