@@ -104,9 +104,11 @@ def test_names_that_no_file_can_have(name: str, tmp_path: Path) -> None:
         assert_one_line(program(*command, option, path), 2, f"{option} {path}: ")
 
 
-def test_a_name_with_no_room_for_the_ending_of_its_partial_file(tmp_path: Path) -> None:
-    path = str(tmp_path / ("a" * 250))
-    assert_one_line(program("score", "A", "-o", path), 2, "cannot be written: File name too long")
+@pytest.mark.parametrize("length", [242, 250])
+def test_a_name_with_no_room_for_the_endings_of_partial_files(length: int, tmp_path: Path) -> None:
+    run = program("score", "A", "-o", str(tmp_path / ("a" * length)))
+    assert_one_line(run, 2, "cannot be written: File name too long")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

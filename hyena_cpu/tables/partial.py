@@ -27,6 +27,7 @@ class Partial:
         self.target = target
         self.part = target.with_name(target.name + ".part")
         self.sidecar = target.with_name(target.name + ".part.json")
+        self._fresh = target.with_name(target.name + ".part.json.tmp")
         self._exact = exact
         self._settings = json.loads(json.dumps({**settings, "version": VERSION}))
 
@@ -38,6 +39,7 @@ class Partial:
                 cannot be: written with other settings, or damaged. The table is complete already.
         """
         try:
+            self._fresh.exists()  # the longest of them
             begun = self.part.exists() or self.sidecar.exists()
         except OSError as error:  # of names that are too long with their endings
             raise InputError(f"{self.target} cannot be written: {error.strerror}") from None
@@ -63,13 +65,12 @@ class Partial:
     def note(self, whole: Whole) -> None:
         """States how much of the partial file counts; the old statement stays until then."""
         text = json.dumps({**asdict(whole), "settings": self._settings}, indent=1)
-        fresh = self.sidecar.with_name(self.sidecar.name + ".tmp")
         try:
             with write_errors(self.sidecar):
-                fresh.write_text(text + "\n", encoding="utf-8")
-                os.replace(fresh, self.sidecar)
+                self._fresh.write_text(text + "\n", encoding="utf-8")
+                os.replace(self._fresh, self.sidecar)
         finally:
-            fresh.unlink(missing_ok=True)
+            self._fresh.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Removes both files."""
