@@ -82,6 +82,7 @@ def test_what_a_row_is_made_of(fill: bool) -> None:
         ({"vocab_size": 64}, "vocab_size is 64, must be larger than length 64"),
         ({"pairs": 17}, "pairs is 17, must be at most a quarter of length 64"),
         ({"pairs": 0}, "pairs is 0, must be at least 1"),
+        ({"vocab_size": 1 << 28}, "vocab_size is 268435456, must be at most 134217728"),
         ({"power_a": 0.0}, "power_a is 0.0, must be positive"),
         ({"power_a": float("nan")}, "power_a is nan, must be positive"),
         ({"power_a": 5e-324}, "power_a is 5e-324, must be at least 1e-290"),
@@ -107,7 +108,12 @@ def test_the_extremes_of_the_power_law(length: int, pairs: int, power_a: float) 
 
 @pytest.mark.parametrize(
     ("rows", "seed", "message"),
-    [(0, 0, "num_examples is 0"), (1, -1, "seed is -1"), (1, 1 << 32, "seed is 4294967296")],
+    [
+        (0, 0, "num_examples is 0"),
+        (1 << 22, 0, "num_examples x length is 268435456 tokens, must be at most 134217728"),
+        (1, -1, "seed is -1"),
+        (1, 1 << 32, "seed is 4294967296"),
+    ],
 )
 def test_counts_and_seeds_out_of_range(rows: int, seed: int, message: str) -> None:
     with pytest.raises(InputError, match=message):

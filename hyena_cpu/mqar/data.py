@@ -19,6 +19,7 @@ from ..errors import InputError
 
 UNSCORED = -100  # label of a position that asks for nothing
 MAX_SEED = 2**32 - 1  # of NumPy's legacy generator
+MOST_TOKENS = 1 << 27  # in all rows together, 2 GiB of inputs and labels, and in a vocabulary
 LEAST_POWER = 1e-290  # a float64 holds it divided by any number of distances
 LARGEST_EXPONENT = 300  # of ten: a float64 holds sums of such numbers
 
@@ -60,6 +61,10 @@ class Setting:
                 4 * self.pairs <= self.length,
                 f"pairs is {self.pairs}, must be at most a quarter of length {self.length}",
             ),
+            (
+                self.vocab_size <= MOST_TOKENS,
+                f"vocab_size is {self.vocab_size}, must be at most {MOST_TOKENS}",
+            ),
             (self.power_a > 0, f"power_a is {self.power_a}, must be positive"),
             (
                 self.power_a >= LEAST_POWER,
@@ -100,10 +105,12 @@ def generate(
             generator, here as after torch.manual_seed(fill_seed).
 
     Raises:
-        InputError: a count or seed out of range.
+        InputError: a count or seed out of range, or more tokens than MOST_TOKENS.
     """
     if rows < 1:
         raise InputError(f"num_examples is {rows}, must be at least 1")
+    if (tokens := rows * setting.length) > MOST_TOKENS:
+        raise InputError(f"num_examples x length is {tokens} tokens, must be at most {MOST_TOKENS}")
     for value in (seed, seed if fill_seed is None else fill_seed):
         if not 0 <= value <= MAX_SEED:
             raise InputError(f"seed is {value}, must be from 0 to {MAX_SEED}")
