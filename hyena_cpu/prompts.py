@@ -40,9 +40,8 @@ class Options:
     truncate: Literal["error", "left", "right"] = "error"  # which end of a long prompt to drop
 
     def __post_init__(self) -> None:
-        check_whole("max_new_tokens", self.max_new_tokens, 0, MOST_TOKENS)
-        if self.ctx_size is not None:
-            check_whole("ctx_size", self.ctx_size, 1)
+        most = check_whole("max_new_tokens", self.max_new_tokens, 0, MOST_TOKENS)
+        size = None if self.ctx_size is None else check_whole("ctx_size", self.ctx_size, 1)
         if self.truncate not in ("error", "left", "right"):
             raise InputError(f"truncate is {self.truncate!r}, must be error, left or right")
         # An iterator can be gone through once only.
@@ -50,7 +49,7 @@ class Options:
         stop: tuple[Any, ...] = tuple(self.stop) if listed else ("",)
         if not all(isinstance(text, str) and text for text in stop):
             raise InputError("stop must be a list of strings, none of them empty")
-        object.__setattr__(self, "stop", stop)
+        vars(self).update(max_new_tokens=most, ctx_size=size, stop=stop)
 
     def sampling_params(self, model: Model) -> sampling.SamplingParams:
         """These settings over the model's `generation_config.json`."""

@@ -46,13 +46,19 @@ class SamplingParams:
     repetition_last_n: int | None = None  # tokens that count as seen, prompt included; None: all
 
     def __post_init__(self) -> None:
-        _real("temperature", self.temperature, 0.0, math.inf)
-        check_whole("top_k", self.top_k, 0)
-        _real("top_p", self.top_p, 0.0, 1.0)
-        _real("min_p", self.min_p, 0.0, 1.0)
-        _real("repetition_penalty", self.repetition_penalty, 0.0, math.inf, above=True)
-        if self.repetition_last_n is not None:
-            check_whole("repetition_last_n", self.repetition_last_n, 1)
+        last_n = self.repetition_last_n
+        vars(self).update(
+            temperature=_real("temperature", self.temperature, math.inf),
+            top_k=check_whole("top_k", self.top_k, 0),
+            top_p=_real("top_p", self.top_p, 1.0),
+            min_p=_real("min_p", self.min_p, 1.0),
+            repetition_penalty=_real(
+                "repetition_penalty", self.repetition_penalty, math.inf, above=True
+            ),
+            repetition_last_n=(
+                None if last_n is None else check_whole("repetition_last_n", last_n, 1)
+            ),
+        )
         if self.repetition_last_n is not None and self.repetition_penalty == 1:
             raise InputError("repetition_last_n does nothing without a repetition_penalty")
 
@@ -113,10 +119,7 @@ def choose_seed(seed: int | None) -> int:
     """The seed itself, or a random one; InputError unless it fits 64 unsigned bits."""
     if seed is None:
         return secrets.randbits(64)
-    check_whole("seed", seed, 0)
-    if seed >= 1 << 64:
-        raise InputError(f"seed is {seed}, must be in 0..{(1 << 64) - 1}")
-    return seed
+    return check_whole("seed", seed, 0, (1 << 64) - 1)
 
 
 class Uniforms:
@@ -252,10 +255,12 @@ def _largest(values: Floats, count: int) -> NDArray[np.intp]:
     return np.sort(np.concatenate([above, equal]))
 
 
-def _real(name: str, value: Any, low: float, high: float, *, above: bool = False) -> None:
+def _real(name: str, value: Any, high: float, *, above: bool = False) -> float:
+    """The value as a float; InputError unless it is a number in 0..high, `above`: but not 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InputError(f"{name} is {value!r}, must be a number")
-    if not math.isfinite(value) or not low <= float(value) <= high or (above and value == low):
-        least = f"finite and {'above' if above else 'at least'} {low:g}"
-        bounds = least if math.isinf(high) else f"in {low:g}..{high:g}"
+    if not math.isfinite(value) or not 0 <= float(value) <= high or (above and value == 0):
+        least = f"finite and {'above' if above else 'at least'} 0"
+        bounds = least if math.isinf(high) else f"in 0..{high:g}"
         raise InputError(f"{name} is {value}, must be {bounds}")
+    return float(value)

@@ -6,12 +6,12 @@ The parsers take the text of the system's files, so that every case can be teste
 from __future__ import annotations
 
 import math
-import numbers
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from .checks import check_whole
 from .errors import InputError
 
 MOST_THREADS = 4096  # more than any machine has; above it a number is a slip of the keyboard
@@ -43,12 +43,7 @@ def choose_threads(argument: int | None = None) -> ThreadChoice:
         InputError: the argument or HYENA_CPU_THREADS is not a whole number in 1..4096.
     """
     if argument is not None:
-        if isinstance(argument, bool) or not isinstance(argument, numbers.Integral):
-            raise InputError(f"threads is {argument!r}, must be a whole number")
-        if not 1 <= argument <= MOST_THREADS:
-            bound = "at least 1" if argument < 1 else f"at most {MOST_THREADS}"
-            raise InputError(f"threads is {argument}, must be {bound}")
-        return ThreadChoice(argument, "argument")
+        return ThreadChoice(check_whole("threads", argument, 1, MOST_THREADS), "argument")
     for name in ("HYENA_CPU_THREADS", "OMP_NUM_THREADS"):
         count = parse_threads(os.environ.get(name, ""))
         if count is not None:

@@ -148,10 +148,10 @@ def check(model: Model, setup: Setup) -> int:
     limit = model.max_length
     if setup.window is None:
         return WINDOW if limit is None else min(WINDOW, limit)
-    check_whole("window", setup.window, 2)
-    if limit is not None and setup.window > limit:
-        raise LimitError(f"window is {setup.window} but {model.name} takes at most {limit} tokens")
-    return setup.window
+    window = check_whole("window", setup.window, 2)
+    if limit is not None and window > limit:
+        raise LimitError(f"window is {window} but {model.name} takes at most {limit} tokens")
+    return window
 
 
 def score_variants(

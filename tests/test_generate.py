@@ -252,6 +252,14 @@ def test_an_interrupt_leaves_the_run_usable() -> None:
     assert (result.text, result.finish_reason) == ("h", "cancelled")
 
 
+def test_numbers_of_numpy_do_not_wrap_around() -> None:
+    options = {"max_new_tokens": np.uint8(200), "ctx_size": np.uint8(250)}
+    got = generate(says("x" * 300), "hi", **options)
+    assert (got.completion_tokens, got.finish_reason) == (200, "length")
+    prompt = prepare(FakeModel(), "a" * 300, Options(**options, truncate="left"))  # type: ignore[arg-type]
+    assert (len(prompt.ids), prompt.new_tokens) == (50, 200)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,15 @@ def test_logprob_covers_all_stored_rows() -> None:
 def test_values_out_of_range_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=rf"^{name} is .*must be"):
         SamplingParams(**{name: value})
+
+
+def test_numbers_of_any_type_mean_the_same() -> None:
+    # numpy's small integers wrap around, and fractions have no exponentials.
+    values = {"temperature": Fraction(1, 2), "top_k": np.uint8(3), "top_p": np.float32(0.75)}
+    others = {"repetition_penalty": 2, "repetition_last_n": np.int8(4)}
+    plain = SamplingParams(0.5, 3, 0.75, 0.0, 2.0, 4)
+    assert json.dumps(asdict(SamplingParams(**values, **others))) == json.dumps(asdict(plain))
+    assert type(choose_seed(np.uint64(7))) is int
 
 
 @pytest.mark.parametrize("seed", [-1, 1 << 64, 1.5, True])

@@ -84,6 +84,11 @@ def test_windows_score_every_token_once(window: int, stride: int | None, bos: bo
         np.testing.assert_array_equal(logprobs[begin - first : end - first], expected)
 
 
+def test_windows_may_be_numbers_of_numpy() -> None:
+    text, small = "ab" * 200, {"window": np.uint8(200), "stride": np.uint8(100)}
+    assert score(FakeModel(), text, **small) == score(FakeModel(), text, window=200, stride=100)
+
+
 def test_windows_never_exceed_the_context() -> None:
     model = FakeModel(max_length=10)
     assert score(model, "x" * 35)[0].n_scored == 34

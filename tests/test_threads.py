@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import pytest
 
 from hyena_cpu import threads
@@ -132,6 +133,10 @@ def test_argument_beats_environment_beats_machine(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HYENA_CPU_THREADS", "5")
     assert choose_threads() == threads.ThreadChoice(5, "HYENA_CPU_THREADS")
     assert choose_threads(7) == threads.ThreadChoice(7, "argument")
+
+
+def test_a_number_of_numpy_is_taken_as_a_whole_number() -> None:
+    assert type(choose_threads(np.int8(2)).count) is int  # else sums of bytes would wrap around
 
 
 def test_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

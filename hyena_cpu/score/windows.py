@@ -115,11 +115,9 @@ def check(model: Model, setup: Setup) -> None:
         raise InputError(f"alphabet is {setup.alphabet!r}, must be all or acgt")
     if setup.alphabet == "acgt":
         four_ids(model)
-    if setup.window is not None:
-        check_whole("window", setup.window, 2)
+    window = limit if setup.window is None else check_whole("window", setup.window, 2)
     if setup.stride is not None:
         check_whole("stride", setup.stride, 1)
-    window = setup.window or limit
     if window is None:
         if setup.stride is not None:
             raise InputError(f"stride needs a window: {model.name} has no context limit")
@@ -152,8 +150,8 @@ def windows(model: Model, length: int, setup: Setup) -> Iterator[Window]:
     They begin `stride` scored tokens apart, each with an empty state; the last one is shorter.
     """
     before = len(prefix(model, setup))
-    window = setup.window or model.max_length or max(length + before, 2)
-    stride = setup.stride or window - max(before, 1)
+    window = int(setup.window or model.max_length or max(length + before, 2))
+    stride = int(setup.stride or window - max(before, 1))
     for begin in range(first_scored(model, setup), length, stride):
         start = max(begin + stride - (window - before), 0)
         yield Window(start, begin, min(begin + stride, length))
