@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from .errors import InputError
 
 
-def token_ids(ids: ArrayLike, rows: int) -> NDArray[np.int32]:
+def token_ids(ids: ArrayLike, rows: int, *, empty: bool = False) -> NDArray[np.int32]:
     """ids as contiguous int32 [T], each in 0 .. rows - 1.
 
     Raises:
-        InputError: text, no ids at all, more than one dimension, no integers, or out of range.
+        InputError: text, more than one dimension, no integers, or out of range; no ids at all,
+            unless they may be `empty`.
     """
     if isinstance(ids, str | bytes):
         raise InputError("token ids are needed, got text: encode it with model.tokenizer")
@@ -26,8 +27,10 @@ def token_ids(ids: ArrayLike, rows: int) -> NDArray[np.int32]:
     if array.ndim != 1:
         raise InputError(f"token ids must be one-dimensional, got shape {list(array.shape)}")
     if array.size == 0:
+        if empty:
+            return np.zeros(0, np.int32)
         raise InputError("the sequence is empty: at least one token is needed")
-    if array.dtype.kind not in "iub":
+    if array.dtype.kind not in "iu":
         raise InputError(f"token ids must be integers, got {array.dtype}")
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= rows:

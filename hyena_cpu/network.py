@@ -163,9 +163,11 @@ class Network:
 
     # ---- checks
 
-    def check_ids(self, ids: ArrayLike) -> Ids:
-        """ids as int32 [T]. InputError if empty, not integers, or outside the embedding."""
-        return token_ids(ids, self._embedding.shape[0])
+    def check_ids(self, ids: ArrayLike, *, empty: bool = False) -> Ids:
+        """ids as int32 [T], T > 0 unless they may be `empty`. InputError if they are none, or
+        outside the embedding.
+        """
+        return token_ids(ids, self._embedding.shape[0], empty=empty)
 
     def check_length(self, length: int, batch: int = 1, **what: Any) -> None:
         """LimitError if a sequence of this length does not fit the model or `max_memory`.

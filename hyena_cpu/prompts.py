@@ -75,7 +75,7 @@ def prepare(model: Model, prompt: str | bytes | ArrayLike, options: Options) -> 
     if isinstance(prompt, str | bytes):
         text = model.tokenizer.encode(prompt)
     else:
-        text = model.check_ids(prompt) if np.size(prompt) else np.zeros(0, np.int32)
+        text = model.check_ids(prompt, empty=True)
     head = _head(model, options, empty=len(text) == 0)
     limit = _context(model, options.ctx_size)
     kept = _fit(text, len(head), limit, options)
@@ -93,7 +93,7 @@ def append(model: Model, text: ArrayLike, options: Options, position: int) -> Pr
     cut off.
     """
     check_options_of_a_state(options)
-    ids = model.check_ids(text) if np.size(text) else np.zeros(0, np.int32)
+    ids = model.check_ids(text, empty=True)
     limit = _context(model, options.ctx_size)
     room = options.max_new_tokens if limit is None else limit - position - len(ids)
     if room < 0:

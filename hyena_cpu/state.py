@@ -18,6 +18,7 @@ from . import kernels, state_file
 from .checks import MOST_TOKENS, check_whole
 from .closing import Closing
 from .errors import InputError, LimitError
+from .ids import token_ids
 from .parts import Parts
 
 Floats = NDArray[np.float32]
@@ -112,16 +113,12 @@ class State(Closing):
 
     def tell(self, tokens: Ids) -> None:
         """Says which ids [position] were taken in, to be saved as well. InputError if they are not
-        so many whole numbers.
+        so many ids.
         """
-        told = np.asarray(tokens)
-        if told.ndim != 1 or (told.size and told.dtype.kind not in "iu"):
-            raise InputError(
-                f"tell: {told.dtype} of shape {list(told.shape)}, must be a list of ids"
-            )
+        told = token_ids(tokens, 1 << 31, empty=True)
         if len(told) != self.position:
             raise InputError(f"tell: {len(told)} tokens for a state at {self.position}")
-        self._tokens = told.astype(np.int32)
+        self._tokens = told.copy()
 
     @property
     def oldest(self) -> int:

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from hyena_cpu.config import SpecialTokens, TokenizerConfig
-from hyena_cpu.errors import InputError, LimitError
+from hyena_cpu.errors import LimitError
+from hyena_cpu.ids import token_ids
 from hyena_cpu.tokenizers import Tokenizer, from_config
 
 
@@ -72,15 +73,8 @@ class FakeModel:
         self._script, self._begin = script, prompt_length
         self._delay, self._poison = delay, poison
 
-    def check_ids(self, ids: object) -> np.ndarray:
-        array = np.asarray(ids)
-        if array.dtype.kind not in "iub":
-            raise InputError("token ids must be integers")
-        if array.size == 0:
-            raise InputError("the sequence is empty")
-        if array.min() < 0 or array.max() >= self.config.logits_width:
-            raise InputError("token id outside the vocabulary")
-        return array.astype(np.int32)
+    def check_ids(self, ids: object, *, empty: bool = False) -> np.ndarray:
+        return token_ids(ids, self.config.logits_width, empty=empty)
 
     def check_length(self, length: int, **_what: object) -> None:
         if self.max_length is not None and length > self.max_length:

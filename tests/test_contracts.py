@@ -218,8 +218,13 @@ def test_every_refusal_is_one_clear_sentence() -> None:
         m.logits([-1])
     with pytest.raises(InputError, match="integers"):
         m.logits([0.5])
+    with pytest.raises(InputError, match="integers, got bool"):  # a mask, rather than ids
+        m.step(state, True)
     with pytest.raises(InputError, match="one-dimensional"):
         m.logits([[1]])
+    for taken in (m.logits, m.generate, lambda ids: m.score([ids])):
+        with pytest.raises(InputError, match="one list of integers"):
+            taken([[1], [1, 2]])
     with pytest.raises(InputError, match="another model"):
         model(CAUSAL["order2"], seed=1).step(m.new_state(), 1)
     with pytest.raises(InputError, match="appears twice"):

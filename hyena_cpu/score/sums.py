@@ -70,7 +70,7 @@ def tokens_of(model: Model, text: str | bytes | ArrayLike, setup: Setup) -> Ids:
     if isinstance(text, str | bytes):
         ids = model.tokenizer.encode(text)
     else:
-        ids = model.check_ids(text) if np.size(text) else np.zeros(0, np.int32)
+        ids = model.check_ids(text, empty=True)
     return ids if setup.special is None else add_special(ids, setup.special)
 
 
