@@ -101,6 +101,15 @@ def test_ids_without_text_are_refused(kind: Any, bad: int, bpe_file: Path) -> No
         tokenizer.decode([1, bad])
 
 
+@pytest.mark.parametrize("wrong", [7, [[7]], [7.0], [True]])
+@pytest.mark.parametrize("kind", ["bytes", "dna", "hf"])
+def test_what_is_no_list_of_ids_is_refused(kind: Any, wrong: Any, bpe_file: Path) -> None:
+    tokenizer = from_config(TokenizerConfig(kind), bpe_file.parent)
+    assert tokenizer.decode([]) == ""
+    with pytest.raises(InputError, match="decodes a list of ids, not "):
+        tokenizer.decode(wrong)
+
+
 def test_bytes_are_their_values() -> None:
     assert ByteTokenizer().encode("é\n").tolist() == [0xC3, 0xA9, 10]
 

@@ -53,6 +53,20 @@ class TokenStream:
         return self._utf8.finish()
 
 
+def with_text(ids: ArrayLike, vocab_size: int, whose: str) -> list[int]:
+    """ids [T] as a list; InputError if they are no list of ids, or one has no text."""
+    array = np.asarray(ids)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise InputError(
+            f"{whose} decodes a list of ids, not {array.dtype} of shape {list(array.shape)}"
+        )
+    tokens: list[int] = array.tolist()
+    bad = next((t for t in tokens if not 0 <= t < vocab_size), None)
+    if bad is not None:
+        raise InputError(f"{whose} has no text for id {bad}; its ids are 0..{vocab_size - 1}")
+    return tokens
+
+
 def to_bytes(text: str | bytes) -> bytes:
     """UTF-8 bytes of a text; InputError for a lone surrogate (one that hides a byte is fine)."""
     if isinstance(text, bytes):

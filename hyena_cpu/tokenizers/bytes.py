@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import InputError
-from .base import Ids, TokenStream, to_bytes
+from .base import Ids, TokenStream, to_bytes, with_text
 
 
 class ByteTokenizer:
@@ -21,10 +20,7 @@ class ByteTokenizer:
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The bytes themselves; InputError for an id above 255."""
-        try:
-            return bytes(np.asarray(ids).tolist())
-        except ValueError:
-            raise InputError("a byte tokenizer has no text for ids outside 0..255") from None
+        return bytes(with_text(ids, self.vocab_size, "a byte tokenizer"))
 
     def decode(self, ids: ArrayLike) -> str:
         """UTF-8 text; bytes that are none become U+FFFD."""

@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import InputError
-from .base import Ids, TokenStream
+from .base import Ids, TokenStream, with_text
 
 SPECIAL = ("[CLS]", "[SEP]", "[BOS]", "[MASK]", "[PAD]", "[RESERVED]", "[UNK]")
 BASES = "ACGTN"
@@ -49,11 +48,7 @@ class DnaTokenizer:
 
     def decode(self, ids: ArrayLike) -> str:
         """Names of the tokens, nothing between them; InputError for an id above 11."""
-        tokens = np.asarray(ids).tolist()
-        bad = next((t for t in tokens if not 0 <= t < len(TOKENS)), None)
-        if bad is not None:
-            raise InputError(f"the DNA tokenizer has no text for id {bad}; its ids are 0..11")
-        return "".join([TOKENS[t] for t in tokens])
+        return "".join([TOKENS[t] for t in with_text(ids, len(TOKENS), "the DNA tokenizer")])
 
     def stream(self) -> TokenStream:
         """A decoder for tokens that arrive one by one."""

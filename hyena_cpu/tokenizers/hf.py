@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InputError, ModelError
-from .base import Ids, TokenStream, to_bytes
+from .base import Ids, TokenStream, to_bytes, with_text
 
 MAX_IDS = 1 << 22  # a file that claims larger ids is damaged, and would size a table
 
@@ -91,12 +91,7 @@ class BpeTokenizer:
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The bytes of these tokens; special tokens give their names, unused ids nothing."""
-        tokens = np.asarray(ids).tolist()
-        bad = next((t for t in tokens if not 0 <= t < self.vocab_size), None)
-        if bad is not None:
-            raise InputError(
-                f"{self._path.name} has no text for id {bad}; its ids are 0..{self.vocab_size - 1}"
-            )
+        tokens = with_text(ids, self.vocab_size, self._path.name)
         return b"".join([self._bytes[t] for t in tokens])
 
     def decode(self, ids: ArrayLike) -> str:
