@@ -14,26 +14,7 @@ import typing
 from pathlib import Path
 from typing import Any, Literal
 
-from .config import (
-    FORMAT_VERSION,
-    AttentionConfig,
-    BaseConvConfig,
-    H3ConvConfig,
-    HyenaConfig,
-    LongConvConfig,
-    MixerConfig,
-    ModelConfig,
-    check,
-)
-from .config_recurrent import (
-    BasedConfig,
-    MambaConfig,
-    RetNetConfig,
-    RwkvChannelConfig,
-    RwkvTimeConfig,
-)
-from .config_selection import AutocorrelationConfig, SelectionConfig
-from .config_ssm import H3Config, S4DConfig
+from .config import FORMAT_VERSION, MixerConfig, ModelConfig, check
 from .errors import ModelError
 
 MAX_BYTES = 16 << 20  # no configuration or index comes near; larger is an attack or a mistake
@@ -95,22 +76,7 @@ def read(path: Path) -> Any:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-_MIXERS: dict[str, type] = {
-    "hyena": HyenaConfig,
-    "attention": AttentionConfig,
-    "long_conv": LongConvConfig,
-    "h3_conv": H3ConvConfig,
-    "base_conv": BaseConvConfig,
-    "based": BasedConfig,
-    "retnet": RetNetConfig,
-    "rwkv_time": RwkvTimeConfig,
-    "rwkv_channel": RwkvChannelConfig,
-    "mamba": MambaConfig,
-    "selection": SelectionConfig,
-    "autocorrelation": AutocorrelationConfig,
-    "h3": H3Config,
-    "s4d": S4DConfig,
-}
+_MIXERS: dict[str, type] = {mixer.kind: mixer for mixer in typing.get_args(MixerConfig)}
 
 
 def parse(data: Any, where: str = "config.json") -> ModelConfig:

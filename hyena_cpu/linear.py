@@ -35,9 +35,13 @@ class LayerTensors(dict[str, Floats]):
         self.packing = packing
 
     def under(self, prefix: str) -> LayerTensors:
-        """Those whose names begin with a prefix, without it."""
-        found = {n.removeprefix(prefix): t for n, t in self.items() if n.startswith(prefix)}
-        return LayerTensors(found, self.packing)
+        """Those below a prefix, packed alike."""
+        return LayerTensors(under(self, prefix), self.packing)
+
+
+def under(tensors: Mapping[str, Floats], prefix: str) -> dict[str, Floats]:
+    """The tensors below a prefix, with it removed."""
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def packing_of(tensors: Mapping[str, Floats]) -> Packing:

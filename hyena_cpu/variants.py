@@ -108,8 +108,8 @@ def values(row: Row) -> dict[str, int | float | str | None]:
     """The row by column name, COLUMNS in order. `window_start` counts as the positions do."""
     variant, delta = row.placed.variant, row.delta
     ok = row.placed.status == "ok"
-    scored = delta is not None and delta.n > 0
     n = 0 if delta is None else delta.n
+    shown = delta if n else None
     return {
         "index": variant.index,
         "id": variant.id,
@@ -120,10 +120,10 @@ def values(row: Row) -> dict[str, int | float | str | None]:
         "window_start": row.placed.start + row.setup.offset if ok else None,
         "n_scored_ref": n,
         "n_scored_alt": n,
-        "ref_logprob_sum": delta.reference if delta is not None and scored else None,
-        "alt_logprob_sum": delta.allele if delta is not None and scored else None,
-        "delta_sum": delta.difference if delta is not None and scored else None,
-        "delta_mean": delta.difference / n if delta is not None and scored else None,
+        "ref_logprob_sum": shown.reference if shown else None,
+        "alt_logprob_sum": shown.allele if shown else None,
+        "delta_sum": shown.difference if shown else None,
+        "delta_mean": shown.difference / n if shown else None,
         "strand": row.setup.strand,
         "status": row.placed.status,
     }

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .config import BaseConvConfig, FilterConfig, HyenaConfig, LayerConfig, ModelConfig
 from .filters import build_filter
+from .linear import under
 from .model import Model
 from .pooling import pooled
 from .reference import filters as reference_filters
@@ -69,7 +70,7 @@ def filters(model: Model, weights: Weights) -> Iterator[Check]:
             yield Check(name, None, FILTER_BOUND, None, note)
             continue
         source = model.blocks[i].mixer.taps[0].bank.source
-        own = _under(weights.tensors, f"layers.{i}.mixer.filter.")
+        own = under(weights.tensors, f"layers.{i}.mixer.filter.")
         channels = np.unique(np.linspace(0, source.channels - 1, CHANNELS).astype(int))
         near = min(TAPS, filter.taps)
         got = [np.concatenate([source.block(c, c + 1, 0, near) for c in channels])]
@@ -112,7 +113,7 @@ def classifier(model: Model, weights: Weights) -> Iterator[Check]:
         return
     ids = tokens(model, TOKENS)
     h = pooled(model.hidden(ids), ids, head.pool, weights.config.special_tokens.pad)
-    own = _under(weights.tensors, "classifier.")
+    own = under(weights.tensors, "classifier.")
     want = own["weight"].astype(np.float64) @ h + own.get("bias", 0.0)
     error = scaled(model.classify([ids])[0], want)
     yield compared("classifier, float64", error, OUTPUT_BOUND, f"{head.labels} labels")
@@ -142,7 +143,7 @@ def _shortened(weights: Weights, length: int) -> tuple[ModelConfig, Tensors] | N
                 return None
             continue
         prefix = f"layers.{i}.mixer.filter."
-        cut, rows = _piece(filter, _under(found, prefix), 0, min(length, filter.taps))
+        cut, rows = _piece(filter, under(found, prefix), 0, min(length, filter.taps))
         found |= {prefix + name: value for name, value in rows.items()}
         mixer = layers[i].mixer
         assert isinstance(mixer, HyenaConfig | BaseConvConfig)  # mlp_filters() gives no others
@@ -168,8 +169,3 @@ def _piece(
     """Times [t0, t1) of a divisible filter as a filter by itself."""
     rows = {name: own[name][t0:t1] for name in ("features", "times") if name in own}
     return replace(filter, taps=t1 - t0), {**own, **rows}
-
-
-def _under(tensors: Tensors, prefix: str) -> dict[str, NDArray[np.float32]]:
-    """The tensors below a prefix, with it removed."""
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}

@@ -18,7 +18,7 @@ from ..config import BaseConvConfig
 from ..context import Context
 from ..conv_state import ConvState, ConvTail, tail_bytes
 from ..filters import build_filter
-from ..linear import Linear
+from ..linear import Linear, under
 from ..norm import Norm
 from ..online import OnlineConv
 from ..online_taps import Convolutions, OnlineTaps
@@ -46,8 +46,7 @@ class BaseConv:
             self.short_taps = np.ascontiguousarray(tensors["short_conv.weight"].T)  # [K, D]
             self.short_bias = tensors["short_conv.bias"]
             return
-        own = {name.removeprefix("filter."): tensor for name, tensor in tensors.items()}
-        source = build_filter(config.filter, own, d_model)
+        source = build_filter(config.filter, under(tensors, "filter."), d_model)
         self.taps = [convolutions.add(source, 0, d_model)]
         self.explicit = config.filter.kind == "explicit"
         self.skip = pad_lanes(np.ones(d_model, np.float32))

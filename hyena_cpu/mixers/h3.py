@@ -23,7 +23,7 @@ from ..config import diagonal_filter, shift_filter
 from ..config_ssm import H3Config
 from ..context import Context
 from ..filters import ModalFilter, build_filter
-from ..linear import Linear
+from ..linear import Linear, under
 from ..modal_state import ModalState, Recurrence, extend_each, state_bytes
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
@@ -185,8 +185,3 @@ class H3:
     def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
         """Bytes of one state, whatever its length."""
         return state_bytes(self.recurrence, 2 * self.d_model, self.config.d_state - 1)
-
-
-def under(tensors: Tensors, prefix: str) -> dict[str, Floats]:
-    """The tensors below a prefix, with it removed."""
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}

@@ -23,7 +23,7 @@ from ..context import Context
 from ..conv_state import ConvState, ConvTail, rows_before, tail_bytes
 from ..errors import ModelError
 from ..filters import build_filter
-from ..linear import Linear
+from ..linear import Linear, under
 from ..norm import Norm
 from ..online import OnlineConv, extend_each
 from ..online_taps import Convolutions, OnlineTaps
@@ -52,14 +52,10 @@ class Hyena:
         self.skips = (
             [pad_lanes(s) for s in tensors["skip"]] if "skip" in tensors else [None] * steps
         )
-        filter_tensors = {
-            name.removeprefix("filter."): t
-            for name, t in tensors.items()
-            if name.startswith("filter.")
-        }
         self.taps: list[OnlineTaps] = []
         if steps:
-            source = build_filter(config.filter, filter_tensors, steps * d_model)
+            own = under(tensors, "filter.")
+            source = build_filter(config.filter, own, steps * d_model)
             self.taps = [convolutions.add(source, o * d_model, d_model) for o in range(steps)]
 
     def new_state(self) -> ConvState:

@@ -18,12 +18,11 @@ from ..config import diagonal_filter
 from ..config_ssm import S4DConfig
 from ..context import Context
 from ..filters import ModalFilter, build_filter
-from ..linear import Linear
+from ..linear import Linear, under
 from ..modal_state import ModalState, Recurrence, extend_each, state_bytes
 from ..norm import Norm
 from ..online_taps import Convolutions
 from ..spectra import LANES
-from .h3 import under
 from .hyena import pad_lanes
 
 Floats = NDArray[np.float32]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
@@ -49,21 +49,7 @@ class Slice:
         return {name: [value] for name, value in asdict(self).items()}
 
 
-COLUMNS: dict[str, type] = {
-    "model": str,
-    "mixers": str,
-    "width": int,
-    "parameters": int,
-    "vocab_size": int,
-    "length": int,
-    "pairs": int,
-    "power_a": float,
-    "random_non_queries": int,
-    "rows": int,
-    "seed": int,
-    "accuracy": float,
-    "chance": float,
-}
+COLUMNS: dict[str, type] = get_type_hints(Slice)
 
 
 def accuracy(

@@ -37,6 +37,7 @@ from ..config_ssm import H3Config, S4DConfig
 from . import recurrent
 from .filters import long_filter
 from .selection import autocorrelation, selection
+from .ssm import under
 
 F64 = NDArray[np.float64]
 Tensors = Mapping[str, NDArray[np.float32]]
@@ -266,8 +267,3 @@ def gelu_tanh(x: F64) -> F64:
 
 def gelu_erf(x: F64) -> F64:
     return 0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0)))
-
-
-def under(t: Mapping[str, F64], prefix: str) -> dict[str, F64]:
-    """The tensors below a prefix, with it removed."""
-    return {n.removeprefix(prefix): v for n, v in t.items() if n.startswith(prefix)}

@@ -70,16 +70,17 @@ def h3(config: H3Config, t: Tensors, q: F64, k: F64, v: F64) -> F64:
     head h. By the recurrences: `reference.model.h3` has the convolutions.
     """
     d, heads = config.head_dim, q.shape[1] // config.head_dim
-    s = shift_recurrence(_under(t, "shift_filter."), k) + t["shift_skip"] * k
+    s = shift_recurrence(under(t, "shift_filter."), k) + t["shift_skip"] * k
     out = np.zeros_like(q)
     for i in range(d):
         for j in range(d):
             own, other = (slice(n * heads, (n + 1) * heads) for n in (i, j))
             kv = s[:, own] * v[:, other]
-            y = diagonal_recurrence(_under(t, "filter."), config.discretization, kv)
+            y = diagonal_recurrence(under(t, "filter."), config.discretization, kv)
             out[:, other] += q[:, own] * (y + t["skip"] * kv)
     return out
 
 
-def _under(t: Tensors, prefix: str) -> dict[str, NDArray[Any]]:
+def under(t: Tensors, prefix: str) -> dict[str, NDArray[Any]]:
+    """The tensors below a prefix, with it removed."""
     return {n.removeprefix(prefix): v for n, v in t.items() if n.startswith(prefix)}

@@ -98,16 +98,14 @@ def base_parts(
         if record.index < skip:
             continue
         job = prepare(model, record, setup, policy, strand)
-        where = f"record {record.index + 1} ({record.id!r})"
-        problem = None if job.row.status == "ok" else job.row.status.removeprefix("error: ")
+        problem = job.row.problem
         try:
             for columns in _bases_of(model, job, setup, four, on_progress):
                 yield Part(columns)
         except (InputError, LimitError) as error:
-            problem = str(error)
+            problem = f"{job.row.record}: {error}"
         except NumericError as error:
-            raise NumericError(f"{where}: {error}") from None
-        problem = None if problem is None else f"{where}: {problem}"
+            raise NumericError(f"{job.row.record}: {error}") from None
         yield Part({name: [] for name in BASE_COLUMNS}, last=True, problem=problem)
 
 

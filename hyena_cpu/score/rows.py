@@ -31,11 +31,16 @@ class Row:
     status: str = "ok"
 
     @property
+    def record(self) -> str:
+        """Which record it is."""
+        return f"record {self.index + 1} ({self.id!r})"
+
+    @property
     def problem(self) -> str | None:
         """Which record it is and what is wrong with it; None if nothing is."""
         if self.status == "ok":
             return None
-        return f"record {self.index + 1} ({self.id!r}): {self.status.removeprefix('error: ')}"
+        return f"{self.record}: {self.status.removeprefix('error: ')}"
 
 
 COLUMNS: dict[str, type] = {
@@ -177,7 +182,7 @@ def _alone(model: Model, job: Job, setup: Setup, on_progress: OnProgress | None)
     except (InputError, LimitError) as error:
         return replace(job.row, status=f"error: {error}")
     except NumericError as error:
-        raise NumericError(f"record {job.row.index + 1} ({job.row.id!r}): {error}") from None
+        raise NumericError(f"{job.row.record}: {error}") from None
     return _row(job, scores)
 
 
