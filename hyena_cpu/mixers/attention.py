@@ -100,14 +100,8 @@ class Attention:
         """Positions that a row sees, its own included; 0 if blocks or nothing bound them."""
         return 0 if self.config.blocked else self.config.window or 0
 
-    def buffers(
-        self,
-        rows: int,
-        *,
-        alone: bool,
-        kept: bool,
-    ) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+    def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:
+        """See Mixer."""
         row = 4 * self.d_model * rows
         rest = [("normalised rows", row), ("projections", 3 * row)]
         if kept:  # counted with the state
@@ -117,9 +111,7 @@ class Attention:
         return [*rest, ("keys and values", 2 * 4 * self.d_model * slots)]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
-        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
-        most, its history dropped.
-        """
+        """See Mixer."""
         slots = length + length // 2  # see KVCache.make_room and trim
         if self.config.window is not None:
             slots = min(slots, 2 * (self.config.window + SPARE_SLOTS))

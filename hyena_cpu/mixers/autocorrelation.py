@@ -93,14 +93,8 @@ class Autocorrelation:
         order = np.argsort(~repeated, axis=1, kind="stable")[:, :k]
         return order + 1, np.take_along_axis(repeated, order, axis=1), ids[:, None]
 
-    def buffers(
-        self,
-        rows: int,
-        *,
-        alone: bool,  # noqa: ARG002
-        kept: bool,  # noqa: ARG002
-    ) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+    def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:  # noqa: ARG002
+        """See Mixer."""
         row = 4 * self.d_model * rows
         each = {"whole": 64, "running": 28 * self.reach, "repeats": 16 * self.reach}
         return [
@@ -110,9 +104,7 @@ class Autocorrelation:
         ]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
-        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
-        most, its history dropped.
-        """
+        """See Mixer."""
         return lag_bytes(self.reach, self.d_model, self.words)
 
 

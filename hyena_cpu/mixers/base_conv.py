@@ -108,7 +108,7 @@ class BaseConv:
         return kernels.tiles_to_rows(z, self.d_model, threads=ctx.threads)
 
     def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+        """See Mixer."""
         row, tile = 4 * self.d_model * rows, 4 * LANES * -(-self.d_model // LANES) * rows
         # A convolution works in place unless its input is kept, or is that of several sequences.
         # With a state, what came before a chunk is put in front of it.
@@ -120,9 +120,7 @@ class BaseConv:
         ]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
-        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
-        most, its history dropped.
-        """
+        """See Mixer."""
         if self.config.filter is None:
             return tail_bytes(self.config.short_taps, self.d_model, self.d_model)
         return sum(taps.state_bytes(length, ahead) for taps in self.taps)

@@ -81,14 +81,8 @@ class LongConv:
                 states[b].share()
         return mixed
 
-    def buffers(
-        self,
-        rows: int,
-        *,
-        alone: bool,
-        kept: bool,
-    ) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+    def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:
+        """See Mixer."""
         row = 4 * self.d_model * rows
         tiles = tile_bytes(-(-self.d_model // LANES), rows if alone else -(-rows // 2))
         return [  # of several sequences, all as long as the longest, one at a time
@@ -97,9 +91,7 @@ class LongConv:
         ]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
-        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
-        most, its history dropped.
-        """
+        """See Mixer."""
         each = [taps.state_bytes(length, ahead) for taps in self.taps]
         shared = 0 if ahead is not None else (len(each) - 1) * self.taps[0].history_bytes(length)
         return sum(each) - shared
@@ -142,14 +134,8 @@ class H3Conv:
             kernels.tiles_to_rows(mixed, self.d_model, out=h[first:last], threads=ctx.threads)
         self.out_proj.add_to(x, h, ctx.threads)
 
-    def buffers(
-        self,
-        rows: int,
-        *,
-        alone: bool,  # noqa: ARG002
-        kept: bool,  # noqa: ARG002
-    ) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+    def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:  # noqa: ARG002
+        """See Mixer."""
         row = 4 * self.d_model * rows
         return [
             ("normalised rows", row),
@@ -159,9 +145,7 @@ class H3Conv:
         ]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
-        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
-        most, its history dropped.
-        """
+        """See Mixer."""
         return sum(taps.state_bytes(length, ahead) for taps in self.taps)
 
 

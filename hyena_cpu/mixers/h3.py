@@ -164,14 +164,8 @@ class H3:
         groups = len(self.skip)
         return slice(i * groups, (i + 1) * groups)
 
-    def buffers(
-        self,
-        rows: int,
-        *,
-        alone: bool,  # noqa: ARG002
-        kept: bool,
-    ) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+    def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:  # noqa: ARG002
+        """See Mixer."""
         row = 4 * self.d_model * rows
         tiles = 4 * LANES * self.parts * len(self.skip) * rows
         return [

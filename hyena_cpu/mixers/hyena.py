@@ -143,7 +143,7 @@ class Hyena:
         return state.tail
 
     def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+        """See Mixer."""
         tiles = tile_bytes(-(-self.d_model // LANES), rows)
         if kept and alone:  # what the state does not hold; outputs go where gates were
             held = all(taps.history_bytes(rows) >= tiles for taps in self.taps)
@@ -158,9 +158,7 @@ class Hyena:
         return [("gates and values", tiles * arrays), ("rows before blocks", before)]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
-        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
-        most, its history dropped.
-        """
+        """See Mixer."""
         channels = (self.config.order + 1) * self.d_model
         tail = tail_bytes(self.config.short_taps, channels, self.d_model)
         return tail + sum(taps.state_bytes(length, ahead) for taps in self.taps)

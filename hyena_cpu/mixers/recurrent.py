@@ -142,19 +142,11 @@ class Recurrent:
                 self._run(state.now, rows, state.position - len(rows), norm, threads)
         return state.now
 
-    def buffers(
-        self,
-        rows: int,
-        *,
-        alone: bool,  # noqa: ARG002
-        kept: bool,  # noqa: ARG002
-    ) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+    def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:  # noqa: ARG002
+        """See Mixer."""
         found = [("normalised rows", self.d_model), *self.operator.buffers()]
         return [(name, 4 * size * rows) for name, size in found]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
-        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
-        most, its history dropped.
-        """
+        """See Mixer."""
         return scan_bytes(len(self._start), self.d_model)

@@ -73,14 +73,8 @@ class S4D:
         kernels.gelu_erf(h, out=h, threads=ctx.threads)
         self.out_proj.add_to(x, h, ctx.threads)
 
-    def buffers(
-        self,
-        rows: int,
-        *,
-        alone: bool,  # noqa: ARG002
-        kept: bool,
-    ) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+    def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:  # noqa: ARG002
+        """See Mixer."""
         tiles = 4 * LANES * len(self.skip) * rows
         count = 3 if kept else 2
         return [("normalised rows", 4 * self.d_model * rows), ("convolutions", count * tiles)]

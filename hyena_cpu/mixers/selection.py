@@ -139,14 +139,8 @@ class Selection:
             kernels.attend_at(q[mine], slots, keys, values, out=q[mine], threads=ctx.threads)
         return self.out_proj(q, ctx.threads)
 
-    def buffers(
-        self,
-        rows: int,
-        *,
-        alone: bool,  # noqa: ARG002
-        kept: bool,  # noqa: ARG002
-    ) -> list[tuple[str, int]]:
-        """(name, bytes) of what one call on `rows` rows holds at its peak, filters apart."""
+    def buffers(self, rows: int, *, alone: bool, kept: bool) -> list[tuple[str, int]]:  # noqa: ARG002
+        """See Mixer."""
         row = 4 * self.d_model * rows
         return [
             ("normalised rows", row),
@@ -157,7 +151,5 @@ class Selection:
         ]
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
-        """Bytes of one state after `length` tokens that grows on; `ahead`: by so many tokens at
-        most, its history dropped.
-        """
+        """See Mixer."""
         return selection_bytes(length, self.d_model)
