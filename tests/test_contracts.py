@@ -35,12 +35,12 @@ def pieces(state: object) -> list[np.ndarray]:
         if isinstance(layer, ConvState):
             seen += [] if layer.tail is None else [layer.tail.rows]
             seen += [conv.history() for conv in layer.convs]
-        elif isinstance(layer, ScanState):
-            seen.append(layer.now)
         elif isinstance(layer, LagState):
             seen.append(layer.rows[-layer.reach :])
         elif isinstance(layer, ModalState):
             seen += [layer.modes, layer.tail] if len(layer.tail) else [layer.modes]
+        elif isinstance(layer, ScanState):
+            seen.append(layer.now)
         else:
             layer = getattr(layer, "cache", layer)
             first = max(0, layer.length - layer.window) if layer.window else 0

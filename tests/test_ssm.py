@@ -17,10 +17,11 @@ from hyena_cpu import kernels as the_kernels
 from hyena_cpu.config import FilterConfig
 from hyena_cpu.config_ssm import H3Config, S4DConfig
 from hyena_cpu.filters import ModalFilter, build_filter
-from hyena_cpu.modal_state import MARK, ModalState
+from hyena_cpu.modal_state import ModalState
 from hyena_cpu.reference import filters as reference_filters
 from hyena_cpu.reference import model as reference_model
 from hyena_cpu.reference import ssm as reference
+from hyena_cpu.scan_state import MARK_STEP as MARK
 from hyena_cpu.ssm import diagonal_modes, shift_taps
 
 PAIR = {  # one mode of one channel

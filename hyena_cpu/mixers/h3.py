@@ -24,9 +24,10 @@ from ..config_ssm import H3Config
 from ..context import Context
 from ..filters import ModalFilter, build_filter
 from ..linear import Linear, under
-from ..modal_state import ModalState, Recurrence, extend_each, state_bytes
+from ..modal_state import ModalState, Recurrence, extend_each
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
+from ..scan_state import scan_bytes
 from ..spectra import LANES
 from .hyena import pad_lanes
 
@@ -126,15 +127,13 @@ class H3:
         for b, first, last in ctx.segments():
             tail = states[b].tail[:, : self.d_model]
             keys[:, first:last] = self._shifted(k[first:last], tail, ctx.threads)
+            if ctx.keep:
+                states[b].take(np.concatenate([k[first:last], v[first:last]], axis=1))
 
         def whole() -> Floats:
             return self._whole(self._tiles(k, ctx.threads), values, gates, ctx)
 
-        y = extend_each(self.recurrence, states, keys, values, gates, ctx, whole)
-        if ctx.keep:
-            for b, first, last in ctx.segments():
-                states[b].take(np.concatenate([k[first:last], v[first:last]], axis=1))
-        return y
+        return extend_each(self.recurrence, states, keys, values, gates, ctx, whole)
 
     def _shifted(self, k: Floats, tail: Floats, threads: int) -> Floats:
         """Tiles [P G, n, 16] of keys k [n, D], after the shift filter; tail [K - 1, D]."""
@@ -178,4 +177,4 @@ class H3:
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
         """Bytes of one state, whatever its length."""
-        return state_bytes(self.recurrence, 2 * self.d_model, self.config.d_state - 1)
+        return scan_bytes(self.recurrence.nbytes // 4, 2 * self.d_model, self.config.d_state - 1)

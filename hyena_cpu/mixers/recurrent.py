@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..context import Context
 from ..norm import Norm
 from ..online_taps import Convolutions, OnlineTaps
-from ..scan_state import MARK_STEP, ScanState, scan_bytes
+from ..scan_state import ScanState, copied, scan_bytes
 
 Floats = NDArray[np.float32]
 Tensors = Mapping[str, Floats]
@@ -107,26 +107,18 @@ class Recurrent:
         positions = np.array([state.position for state in states], np.int64)
         spans = [(b, b + 1) for b in range(len(x))]
         for b, state in enumerate(states):
-            state.take_in(x[b : b + 1])
+            state.take(x[b : b + 1])
         self._mix(x, norm, positions, spans, threads, numbers)
         for state in states:
-            state.mark()
+            state.advance(1)
 
     def _append(self, state: ScanState, x: Floats, norm: Norm, threads: int) -> None:
         """The rows of one sequence, cut where its state is to be marked."""
         now = self._now(state, norm, threads)
-        # What lies before the last but one mark there will be needs no marks.
-        end = state.position + len(x)
-        far = max(0, (end // MARK_STEP - 1) * MARK_STEP - state.position)
-        if far:
-            self._run(now, x[:far], state.position, norm, threads)
-            state.skip_to(state.position + far, now)
-        while far < len(x):
-            piece, at = x[far : far + state.room], state.position
-            state.take_in(piece)
-            self._run(now, piece, at, norm, threads)
-            state.mark()
-            far += len(piece)
+        state.take(x)
+        for first, last in state.cuts(len(x)):
+            self._run(now, x[first:last], state.position, norm, threads)
+            state.advance(last - first)
 
     def _run(self, now: Floats, x: Floats, position: int, norm: Norm, threads: int) -> None:
         """Adds the outputs of one sequence's next rows to them."""
@@ -136,7 +128,7 @@ class Recurrent:
     def _now(self, state: ScanState, norm: Norm, threads: int) -> Floats:
         """[M] at the state's position; made again after a rewind."""
         if state.now is None:
-            state.now = state.marks[-1].copy()
+            state.now = copied(state.marks[-1])
             rows = state.since_mark.copy()
             if len(rows):
                 self._run(state.now, rows, state.position - len(rows), norm, threads)

@@ -19,9 +19,10 @@ from ..config_ssm import S4DConfig
 from ..context import Context
 from ..filters import ModalFilter, build_filter
 from ..linear import Linear, under
-from ..modal_state import ModalState, Recurrence, extend_each, state_bytes
+from ..modal_state import ModalState, Recurrence, extend_each
 from ..norm import Norm
 from ..online_taps import Convolutions
+from ..scan_state import scan_bytes
 from ..spectra import LANES
 from .hyena import pad_lanes
 
@@ -66,9 +67,9 @@ class S4D:
         if states is None:
             y = whole()
         else:
-            y = extend_each(self.recurrence, states, z, None, None, ctx, whole)
             for b, first, last in ctx.segments() if ctx.keep else ():
                 states[b].take(u[first:last])
+            y = extend_each(self.recurrence, states, z, None, None, ctx, whole)
         h = kernels.tiles_to_rows(y, self.d_model, out=u, threads=ctx.threads)
         kernels.gelu_erf(h, out=h, threads=ctx.threads)
         self.out_proj.add_to(x, h, ctx.threads)
@@ -81,7 +82,7 @@ class S4D:
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:  # noqa: ARG002
         """Bytes of one state, whatever its length."""
-        return state_bytes(self.recurrence, self.d_model, 0)
+        return scan_bytes(self.recurrence.nbytes // 4, self.d_model)
 
 
 def _inputs(rows: Floats, n: int) -> tuple[Floats, None]:
