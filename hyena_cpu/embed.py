@@ -21,7 +21,7 @@ from .batches import grouped
 from .errors import HyenaError, InputError, LimitError, NumericError
 from .ids import several
 from .sequences import DnaPolicy, Record, clean, reverse_complement
-from .tokenizers.dna import add_special
+from .tokenizers.dna import Special, add_special
 
 if TYPE_CHECKING:
     from .arrays import Arrays
@@ -31,7 +31,6 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
 Pool = Literal["mean", "last"]
 Strand = Literal["fwd", "rc"]
-Special = Literal["hf", "cls-sep"]
 
 OnProgress = Callable[[int, int], None]  # tokens embedded, of so many
 

@@ -5,6 +5,7 @@ Shapes: G groups of 16 channels, P rows.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,8 @@ class History:
 
     def fork(self) -> History:
         """A copy that shares the rows."""
-        twin = History(self._groups, self._needed)
-        twin.chunks, twin.end = list(self.chunks), self.end
+        twin = copy(self)
+        twin.chunks = list(self.chunks)
         return twin
 
     def share(self, other: History) -> None:

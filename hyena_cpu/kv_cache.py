@@ -5,6 +5,7 @@ Shapes: H heads, hd head width.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -100,9 +101,8 @@ class KVCache:
 
     def fork(self) -> KVCache:
         """An independent copy."""
-        twin = KVCache(len(self.keys), self.keys.shape[2], self.window)
+        twin = copy(self)
         twin.keys, twin.values = self.keys.copy(), self.values.copy()
-        twin.length, twin.dropped = self.length, self.dropped
         return twin
 
     def parts(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ Shapes: G groups of 16 channels, n new rows, P rows of history.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -226,9 +227,8 @@ class OnlineConv:
 
     def fork(self) -> OnlineConv:
         """An independent copy that shares the history."""
-        twin = OnlineConv(self._taps)
-        twin._history, twin._base = self._history.fork(), self._base
-        twin._ahead, twin._sure = self._ahead, self._sure
+        twin = copy(self)
+        twin._history = self._history.fork()
         twin._state = None if self._state is None else self._state.fork()
         return twin
 

@@ -164,16 +164,14 @@ def copied(model: Network, call: Call) -> Rows:
     idle = max(
         (one.bank.idle_bytes(call.new, call.after, model.threads) for one in taps), default=0
     )
-    idle += max((_filling(one, call, model.threads) for one in taps if one.stepped), default=0)
+    if call.prepares:
+        at = call.base, call.wanted, model.threads
+        idle += max((one.filling_bytes(*at) for one in taps if one.stepped), default=0)
     return (
         ("kept by kernels", min(SCRATCH_KEPT, idle)),
         ("state", _states_after(model, call)),
         ("copies of it", call.copies * call.states * sum(_own(mixer, call) for mixer in mixers)),
     )
-
-
-def _filling(taps: OnlineTaps, call: Call, threads: int) -> int:
-    return taps.filling_bytes(call.base, call.wanted, threads) if call.prepares else 0
 
 
 def _own(mixer: Mixer, call: Call) -> int:

@@ -61,7 +61,7 @@ def read_fasta(
     try:
         import ray.data
     except ImportError:
-        raise InputError('ray is not installed: install "hyena-cpu[ray]"') from None
+        raise InputError("ray is not installed: pip install 'hyena-cpu[ray]'") from None
     files = [paths] if isinstance(paths, str | Path) else paths
     found = ray.data.from_items([{"file": str(path)} for path in files]).map_batches(
         _read,

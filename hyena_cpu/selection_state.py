@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -85,8 +86,7 @@ class SelectionState:
 
     def fork(self) -> SelectionState:
         """An independent copy."""
-        heads, _, head_width, _ = self.cache.keys.shape
-        twin = SelectionState(heads, head_width, self.noted)
+        twin = copy(self)
         twin.cache, twin._notes = self.cache.fork(), self._notes.copy()
         return twin
 

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from ..checks import check_whole
 from ..errors import InputError, LimitError
 from ..prompts import prefix_ids
-from ..tokenizers.dna import CLS, SEP
+from ..tokenizers.dna import CLS, SEP, Special
 
 if TYPE_CHECKING:
     from ..model import Model
     from ..tokenizers import Tokenizer
 
 Ids = NDArray[np.int32]
-Special = Literal["hf", "cls-sep"]
 Alphabet = Literal["all", "acgt"]
 
 FOUR = "ACGT"

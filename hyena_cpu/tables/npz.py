@@ -64,18 +64,17 @@ class _Spool:
         """The column up to `end`, in pieces."""
         self._file.flush()
         self._file.seek(0)
+        if self.kind is not str:
+            for n in _pieces(end.rows, self.row):
+                yield _array(self._file, n, self.row, _dtype(self.kind))
+            return
         left = end.rows
         while left:
-            if self.kind is str:
-                texts: list[str] = []
-                while len(texts) < min(PIECE, left):
-                    texts += json.loads(self._file.readline())
-                yield np.array(texts, f"<U{end.width}")
-                left -= len(texts)
-            else:
-                n = min(max(1, PIECE // math.prod(self.row)), left)
-                yield _array(self._file, n, self.row, _dtype(self.kind))
-                left -= n
+            texts: list[str] = []
+            while len(texts) < min(PIECE, left):
+                texts += json.loads(self._file.readline())
+            yield np.array(texts, f"<U{end.width}")
+            left -= len(texts)
 
     def dtype(self, end: _End) -> np.dtype[Any]:
         return np.dtype(f"<U{end.width}") if self.kind is str else _dtype(self.kind)

@@ -199,6 +199,6 @@ def _modules() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError:
         raise InputError(
-            'parquet needs pyarrow: install "hyena-cpu[parquet]", or choose another format'
+            "parquet needs pyarrow: pip install 'hyena-cpu[parquet]', or choose another format"
         ) from None
     return pyarrow, pyarrow.parquet

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from .base import Ids, TokenStream, with_text
 
+Special = Literal["hf", "cls-sep"]  # what other programs put around a sequence: see `add_special`
 SPECIAL = ("[CLS]", "[SEP]", "[BOS]", "[MASK]", "[PAD]", "[RESERVED]", "[UNK]")
 BASES = "ACGTN"
 TOKENS = (*SPECIAL, *BASES)
@@ -55,7 +56,7 @@ class DnaTokenizer:
         return TokenStream(self)
 
 
-def add_special(ids: Ids, style: Literal["hf", "cls-sep"]) -> Ids:
+def add_special(ids: Ids, style: Special) -> Ids:
     """The special tokens that other programs put around a sequence.
 
     hf: ids [SEP], as the Hugging Face port and the later original tokenizer.
