@@ -88,19 +88,18 @@ def plan(
             bytes are in memory beside them.
         depth: blocks that sequences without a state go through (None: all of them).
     """
-    length, batch = check_whole("plan: length", length), check_whole("plan: batch", batch)
-    room, copies = check_whole("plan: room", room), check_whole("plan: copies", copies)
-    new = None if new is None else check_whole("plan: new", new)
+    length, batch = check_whole("plan: length", length, 1), check_whole("plan: batch", batch, 1)
+    room, copies = check_whole("plan: room", room, 0), check_whole("plan: copies", copies, 0)
+    logits_rows = check_whole("plan: logits_rows", logits_rows, 0)
+    hidden_rows = check_whole("plan: hidden_rows", hidden_rows, 0)
     ahead = None if ahead is None else check_whole("plan: ahead", ahead)
-    if length < 1 or batch < 1:
-        raise InputError(f"plan: length {length} and batch {batch} must both be at least 1")
-    new = length - room if new is None else new
-    if new < 1 or room < 0 or new + room > length:
+    new = length - room if new is None else check_whole("plan: new", new)
+    if new < 1 or new + room > length:
         raise InputError(f"plan: new {new} and room {room} do not fit length {length}")
     if dropped and ahead is None:
         raise InputError("plan: a history was dropped for a number of tokens: say ahead")
-    if copies < 0 or (copies and (peek or not state)):
-        raise InputError(f"plan: copies is {copies}, must be at least 0; they are of states")
+    if copies and (peek or not state):
+        raise InputError(f"plan: copies is {copies}, but they are of states that take tokens in")
     call = Call(length - room - new, new, room, batch, state, ahead, peek, dropped, copies, depth)
     if scored is None:
         scored = not (state or logits_rows or hidden_rows)

@@ -270,8 +270,12 @@ def test_calls_without_sense_are_refused() -> None:
         m.prefill([1], max_new_tokens=-5)
     with pytest.raises(InputError, match="n is -1"):
         m.new_state().reserve(-1)
-    with pytest.raises(InputError, match="plan: length 0"):
+    with pytest.raises(InputError, match="plan: length is 0"):
         hyena_cpu.plan(m, 0)
+    with pytest.raises(InputError, match="plan: logits_rows is -1"):
+        hyena_cpu.plan(m, 8, logits_rows=-1)
+    few = np.uint8(200)  # a product of which would wrap around
+    assert hyena_cpu.plan(m, 300, hidden_rows=few) == hyena_cpu.plan(m, 300, hidden_rows=200)
     assert m.embed([]).shape == (0, m.config.d_model)  # type: ignore[union-attr]
     assert model(CAUSAL["order2"], compat="wrap_filter").compat == {"wrap_filter"}
 

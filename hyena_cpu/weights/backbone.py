@@ -17,7 +17,7 @@ from ..errors import ModelError
 from .naming import Array, Tensor
 from .native import mixer_shapes, shapes
 
-_MODEL_KEYS = {
+MODEL_KEYS = {  # of what is outside the layers
     "embedding.weight": "backbone.embeddings.word_embeddings.weight",
     "positions.weight": "backbone.embeddings.position_embeddings.weight",
     "norm.weight": "backbone.ln_f.weight",
@@ -41,7 +41,7 @@ def tensors(
     for name, shape in shapes(config).items():
         layer = re.fullmatch(r"layers\.(\d+)\.(.+)", name)
         if layer is None:
-            keys = [head.get(name) or _MODEL_KEYS[name]]
+            keys = [head.get(name) or MODEL_KEYS[name]]
             if name == "embedding.weight" and config.tie_embeddings:
                 keys.append("lm_head.weight")
             yield Tensor(name, shape, tuple(keys))

@@ -31,7 +31,6 @@ from .native import mixer_shapes
 
 _TRAINING_KEYS = "_name_ name resid_dropout embed_dropout return_hidden_state initializer_cfg"
 _LAYER_TRAINING_KEYS = "lr wd lr_pos_emb w dropout filter_dropout"
-_EMBEDDING = "backbone.embeddings.word_embeddings.weight"
 _GPT2_VOCABULARY = 50257
 
 
@@ -159,7 +158,7 @@ def require_block_eps(keys: Keys) -> None:
 def embedding_rows(stored: Mapping[str, Array], vocab: int, multiple: int, keys: Keys) -> int:
     """Rows of the stored embedding, which may be padded; the configured padding if it is absent."""
     padded = -(-vocab // multiple) * multiple
-    table = stored.get(_EMBEDDING)
+    table = stored.get(backbone.MODEL_KEYS["embedding.weight"])
     rows = padded if table is None or table.ndim != 2 else table.shape[0]
     if rows < vocab:
         raise ModelError(f"{keys.where}: vocab_size is {vocab} but the embedding has {rows} rows")

@@ -25,14 +25,6 @@ from .native import shapes
 from .zoology_mixers import MIXERS, Found, Place
 
 _TRAINING_KEYS = "name resid_dropout embed_dropout drop_path"
-_POSITIONS = "backbone.embeddings.position_embeddings.weight"
-_MODEL_KEYS = {
-    "embedding.weight": "backbone.embeddings.word_embeddings.weight",
-    "positions.weight": _POSITIONS,
-    "norm.weight": "backbone.ln_f.weight",
-    "norm.bias": "backbone.ln_f.bias",
-    "head.weight": "lm_head.weight",
-}
 _LAYER_PREFIX = re.compile(r"backbone\.layers\.\d{1,9}\.sequence_mixer\.")
 _MLP_KEYS = {"mlp.up": "state_mixer.fc1", "mlp.down": "state_mixer.fc2"}
 
@@ -74,7 +66,8 @@ def load(
 
 def _table_rows(stored: Mapping[str, Array]) -> int:
     """Rows of the stored position table, 0 without one."""
-    return safari.rows(stored[_POSITIONS]) if _POSITIONS in stored else 0
+    table = stored.get(backbone.MODEL_KEYS["positions.weight"])
+    return 0 if table is None else safari.rows(table)
 
 
 def _mixers(
@@ -158,8 +151,8 @@ def _shell(config: ModelConfig) -> list[Tensor]:
     for name, shape in shapes(config).items():
         if ".mixer." in name:
             continue
-        if name in _MODEL_KEYS:
-            keys = [_MODEL_KEYS[name]]
+        if name in backbone.MODEL_KEYS:
+            keys = [backbone.MODEL_KEYS[name]]
             if name == "embedding.weight" and config.tie_embeddings:
                 keys.append("lm_head.weight")
             found.append(Tensor(name, shape, tuple(keys)))
