@@ -1,6 +1,6 @@
 """What a recurrent layer remembers of one sequence: numbers of a fixed count.
 
-Shapes: M numbers, W width of a row, K rows before.
+Shapes: W width of a row, n and m rows, K rows before them.
 """
 
 from __future__ import annotations

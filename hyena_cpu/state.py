@@ -8,6 +8,7 @@ of a file (`parts`, `restore`) and knows its size (`nbytes`). A mixer makes its 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -158,11 +159,9 @@ class State(Closing):
 
     def fork(self) -> State:
         """An independent copy: what one does the other never sees."""
-        twin = State([layer.fork() for layer in self.layers], self.fingerprint, self._afford)
-        twin.position, twin.torn, twin.closed = self.position, self.torn, self.closed
+        twin = copy(self)  # ids that were told are never written to
+        twin.layers, twin.seat = [layer.fork() for layer in self.layers], None
         twin.logits = None if self.logits is None else self.logits.copy()
-        twin._tokens = self._tokens  # never written to
-        twin.last, twin.room = self.last, self.room
         return twin
 
     def reserve(self, n: int) -> None:

@@ -83,8 +83,13 @@ class Recurrent:
         elif not ctx.keep:
             numbers = [self._now(state, norm, ctx.threads).copy() for state in states]
             self._mix(x, norm, ctx.positions, spans, ctx.threads, numbers)
-        elif len(spans) == len(x):
-            self._step(states, x, norm, ctx.threads)
+        elif len(spans) == len(x):  # a row each
+            numbers = [self._now(state, norm, ctx.threads) for state in states]
+            for b, state in enumerate(states):
+                state.take(x[b : b + 1])
+            self._mix(x, norm, ctx.positions, spans, ctx.threads, numbers)
+            for state in states:
+                state.advance(1)
         else:
             for state, (first, last) in zip(states, spans, strict=True):
                 self._append(state, x[first:last], norm, ctx.threads)
@@ -100,17 +105,6 @@ class Recurrent:
     ) -> None:
         rows = Rows(norm(x, threads), positions, spans, threads)
         self.operator.add_to(x, rows, numbers)
-
-    def _step(self, states: Sequence[ScanState], x: Floats, norm: Norm, threads: int) -> None:
-        """One row for each sequence."""
-        numbers = [self._now(state, norm, threads) for state in states]
-        positions = np.array([state.position for state in states], np.int64)
-        spans = [(b, b + 1) for b in range(len(x))]
-        for b, state in enumerate(states):
-            state.take(x[b : b + 1])
-        self._mix(x, norm, positions, spans, threads, numbers)
-        for state in states:
-            state.advance(1)
 
     def _append(self, state: ScanState, x: Floats, norm: Norm, threads: int) -> None:
         """The rows of one sequence, cut where its state is to be marked."""
