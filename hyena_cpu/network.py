@@ -8,7 +8,7 @@ Shapes: T tokens, D width, V = logits_width rows of the head.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +39,7 @@ TRANSFORMED = ("hyena", "long_conv", "h3_conv", "base_conv", "h3", "s4d")  # kin
 MOST_IN_THIRDS = 1 << 26  # parameters, of which most take 10 bytes each then, not 4
 PROGRESS_ROWS = 256  # calls on fewer tokens are over before anybody wonders
 
-COMPAT = frozenset({"wrap_filter"})
+COMPAT = ("wrap_filter",)
 
 
 class Network:
@@ -61,8 +61,7 @@ class Network:
         self.folder = weights.folder
         self.generation = weights.generation
         self.notes = weights.notes
-        if dtype not in typing.get_args(Dtype):
-            raise InputError(f"dtype {dtype!r} is not known; known: float32, bfloat16")
+        _check_known("dtype", dtype, typing.get_args(Dtype))
         self.dtype: Dtype = dtype
         # States of rounded weights are those of another model.
         self.fingerprint = weights.fingerprint + ("" if dtype == "float32" else f"-{dtype}")
@@ -75,12 +74,10 @@ class Network:
             kernels.bound_freed_memory()
         self.on_progress = on_progress
         self.compat = frozenset([compat] if isinstance(compat, str) else compat)
-        unknown = sorted(self.compat - COMPAT)
-        if unknown:
-            raise InputError(f"compat {unknown[0]!r} is not known; known: {', '.join(COMPAT)}")
+        for behaviour in sorted(self.compat):
+            _check_known("compat", behaviour, COMPAT)
         self.num_parameters = weights.num_parameters
-        if decode not in typing.get_args(Decode):
-            raise InputError(f"decode {decode!r} is not known; known: auto, exact, direct")
+        _check_known("decode", decode, typing.get_args(Decode))
         self.decode: Decode = decode
         self.convolutions = Convolutions(SPECTRA_BUDGET, config.max_length, decode)
         self._thirds = self._has_thirds()
@@ -268,6 +265,11 @@ class Network:
         if self._head is None:
             raise ModelError(f"{self.name} has no language-model head: use classify or hidden")
         return self._head
+
+
+def _check_known(option: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise InputError(f"{option} {value!r} is not known; known: {', '.join(known)}")
 
 
 def log_softmax(logits: Floats) -> NDArray[np.float64]:

@@ -27,6 +27,7 @@ from ..config_recurrent import (
     RwkvChannelConfig,
     RwkvTimeConfig,
 )
+from .dense import sigmoid
 
 F64 = NDArray[np.float64]
 Tensors = Mapping[str, F64]
@@ -238,11 +239,6 @@ def _shifted(t: Tensors, name: str, x: F64) -> F64:
     m = t[f"mix_{name}"]
     before = np.concatenate([np.zeros((1, x.shape[1])), x[:-1]])
     return x * m + before * (1 - m)
-
-
-def sigmoid(x: F64) -> F64:
-    """1 / (1 + e^-x), written so that e^-x cannot overflow."""
-    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * x)))
 
 
 def softplus(x: F64) -> F64:
