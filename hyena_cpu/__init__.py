@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -152,6 +153,8 @@ def read_weights(
     from .weights import load_folder
 
     wanted = "tiny-en" if path is None else path
+    if not isinstance(wanted, str | bytes | os.PathLike):
+        raise InputError(f"a model is the path of a folder or a name, got {wanted!r}")
     options: dict[str, Any] = {
         "family": family,
         "modulation_shift": modulation_shift,

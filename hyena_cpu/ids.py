@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ def token_ids(ids: ArrayLike, rows: int, *, empty: bool = False) -> NDArray[np.i
     except ValueError as error:
         raise InputError(f"token ids must be one list of integers: {error}") from None
     if array.ndim != 1:
-        raise InputError(f"token ids must be one-dimensional, got shape {list(array.shape)}")
+        got = f"shape {list(array.shape)}" if array.ndim else repr(ids)
+        raise InputError(f"token ids must be one-dimensional, a list of integers; got {got}")
     if array.size == 0:
         if empty:
             return np.zeros(0, np.int32)
@@ -39,8 +41,19 @@ def token_ids(ids: ArrayLike, rows: int, *, empty: bool = False) -> NDArray[np.i
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
-def several(sequences: Any) -> Sequence[Any]:
-    """What was given if it is several texts or arrays of ids; one alone as a list of it."""
-    numbers = isinstance(sequences, np.ndarray) and sequences.dtype.kind in "iubf"
-    one = isinstance(sequences, str | bytes) or (numbers and sequences.ndim == 1)
-    return [sequences] if one else sequences
+def several(sequences: Any) -> Iterable[Any]:
+    """What was given if it is several texts or lists of ids; one alone as a list of it.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if isinstance(sequences, str | bytes):
+        return [sequences]
+    if isinstance(sequences, np.ndarray):
+        return [sequences] if sequences.ndim == 1 and sequences.dtype.kind in "iubf" else sequences
+    if isinstance(sequences, list | tuple):
+        one = len(sequences) > 0 and all(isinstance(item, Real) for item in sequences)
+        return [sequences] if one else sequences
+    if not isinstance(sequences, Iterable):
+        raise InputError(f"texts or lists of token ids are needed, got {sequences!r}")
+    return sequences

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toy import BIDIRECTIONAL, CAUSAL, LENGTH, VOCAB, model, tokens, weights
 
 import hyena_cpu
-from hyena_cpu import InputError, LimitError, ModelError
+from hyena_cpu import InputError, LimitError, ModelError, load
 from hyena_cpu.conv_state import ConvState
 from hyena_cpu.lag_state import LagState
 from hyena_cpu.modal_state import ModalState
@@ -225,6 +225,14 @@ def test_every_refusal_is_one_clear_sentence() -> None:
     for taken in (m.logits, m.generate, lambda ids: m.score([ids])):
         with pytest.raises(InputError, match="one list of integers"):
             taken([[1], [1, 2]])
+    for call in (m.logits, m.generate, lambda ids: m.score([[1, 2], ids])):
+        with pytest.raises(InputError, match="a list of integers; got 5"):
+            call(5)
+    for call in (m.score, m.embed):
+        with pytest.raises(InputError, match="texts or lists of token ids are needed, got 5"):
+            call(5)
+    with pytest.raises(InputError, match="a model is the path of a folder or a name, got 5"):
+        load(5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="another model"):
         model(CAUSAL["order2"], seed=1).step(m.new_state(), 1)
     with pytest.raises(InputError, match="appears twice"):

@@ -113,6 +113,8 @@ def test_windows_that_cannot_work_are_refused(options: dict[str, int], message: 
 def test_several_sequences_of_any_kind() -> None:
     results = score(FakeModel(), ["hello", b"hello", list(b"hello"), "hi"])
     assert results[0] == results[1] == results[2] != results[3]
+    for one in (list(b"hello"), tuple(b"hello"), np.array(list(b"hello"))):
+        assert score(FakeModel(), one) == results[:1]
 
 
 def test_numbers_that_are_not_finite_are_an_error() -> None:
