@@ -14,9 +14,9 @@ from .errors import HyenaError, InputError, LimitError, ModelError, NumericError
 if TYPE_CHECKING:
     from .linear import Dtype
     from .longconv import LongConv
-    from .model import Model
+    from .model import Model, plan
     from .network import Progress
-    from .planner import Plan, plan
+    from .planner import Plan
     from .state import State
     from .step_plan import Decode
     from .weights import Weights
@@ -44,7 +44,7 @@ _LAZY = {
     "Model": "model",
     "Plan": "planner",
     "State": "state",
-    "plan": "planner",
+    "plan": "model",
 }
 
 RECALL = tuple(f"tiny-recall/{name}" for name in ("attention", "hybrid", "base_conv", "hyena"))

@@ -8,12 +8,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import embed, generate, score
+from . import embed, generate, planner, score
 from .closing import Closing
+from .config import ModelConfig
 from .engine import Engine
 from .errors import ModelError
+from .threads import default_threads
 from .tokenizers import Tokenizer
-from .weights import Weights
+from .weights import Weights, blank
 
 Floats = NDArray[np.float32]
 Text = str | bytes | ArrayLike
@@ -80,3 +82,20 @@ class Model(Engine, Closing):
         raise TypeError(
             "a Model cannot be pickled: send its path and call hyena_cpu.load in the other process"
         )
+
+
+def plan(model: Model | ModelConfig, length: int, batch: int = 1, **call: Any) -> planner.Plan:
+    """Bytes by buffer that `batch` sequences of `length` tokens each take beyond the weights.
+
+    Args:
+        model: a model, or a configuration alone: of float32 weights, for the threads that `load`
+            chooses. That takes up to the memory of the weights for the moment.
+        call: what the call is; see `planner.plan`.
+
+    Raises:
+        InputError: a number is out of range, or numbers do not fit one another.
+        ModelError: a configuration that no model can have.
+    """
+    if isinstance(model, ModelConfig):
+        model = Model(blank(model), None, threads=default_threads())
+    return planner.plan(model, length, batch, **call)

@@ -60,7 +60,7 @@ length, batch, call = p["length"], p["batch"], p["call"]
 rng = np.random.default_rng(0)
 sequences = [rng.integers(0, model.vocab_size, length) for _ in range(batch)]
 ids = sequences[0]
-plan = hyena_cpu.plan
+plan = planner.plan
 if call == "run":  # a whole one, planned before it begins
     from hyena_cpu.dry_run import DryRun
 

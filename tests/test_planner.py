@@ -80,6 +80,22 @@ def test_a_length_beyond_every_transform_is_a_limit() -> None:
             hyena_cpu.plan(m, length)
 
 
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_configuration_is_planned_as_its_model(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYENA_CPU_THREADS", "2")
+    m = model(CAUSAL[name], threads=2)
+    for call in ({}, {"state": False, "hidden_rows": 5}, {"room": 20}):
+        found = hyena_cpu.plan(m.config, 300, batch=2, **call)
+        assert found == hyena_cpu.plan(m, 300, batch=2, **call)
+
+
+def test_a_configuration_that_no_model_can_have_is_not_planned() -> None:
+    with pytest.raises(hyena_cpu.ModelError, match="d_model"):
+        hyena_cpu.plan(replace(CAUSAL["order2"], d_model=0), 8)
+
+
 def test_sizes_are_written_for_people() -> None:
     assert [readable(n) for n in (12, 3 << 10, 5 << 19, 7 << 30)] == [
         "12 bytes",

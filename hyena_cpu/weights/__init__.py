@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import config_json
-from ..config import MixerConfig, ModelConfig, TokenizerConfig
+from ..config import MixerConfig, ModelConfig, TokenizerConfig, check
 from ..errors import ModelError
 from ..files import expanded
 from ..tokenizers import from_config
@@ -71,6 +73,17 @@ class Weights:
     def num_parameters(self) -> int:
         """Trained numbers: see `native.parameter_count`."""
         return native.parameter_count(self.config, self.tensors)
+
+
+def blank(config: ModelConfig) -> Weights:
+    """Weights that are all zero: enough for plans, and not in memory before they are read.
+
+    Raises:
+        ModelError: no model can have this configuration.
+    """
+    check(config, "config")
+    tensors = {name: np.zeros(size, np.float32) for name, size in native.shapes(config).items()}
+    return Weights(config, tensors, Path(config.name), {}, (), "")
 
 
 def load_folder(
