@@ -17,7 +17,8 @@ import pytest
 import toy
 from conftest import PACKAGE_HOME
 from freed import give_back_freed
-from test_cli import assert_one_line, environment, program
+from in_process import run_cli
+from test_cli import assert_one_line, environment
 
 from hyena_cpu import LimitError, ModelError, config_json
 from hyena_cpu.bench_runs import kinds, machine, mixer_rows, model_rows
@@ -31,7 +32,7 @@ SMALL = ("-p", "40", "-g", "3", "-r", "2", "-t", "1")
 
 def bench(*args: str) -> Any:
     """A run that succeeds, and says nothing beside its table."""
-    run = program("bench", *args)
+    run = run_cli("bench", *args)
     assert (run.returncode, run.stderr) == (0, b"")
     return run.stdout.decode()
 
@@ -149,12 +150,12 @@ def test_memory_measured_is_that_of_the_run() -> None:
     ],
 )
 def test_refusals(args: list[str], code: int, message: str) -> None:
-    assert_one_line(program("bench", *args), code, message)
+    assert_one_line(run_cli("bench", *args), code, message)
 
 
 def test_lengths_above_the_models_are_refused_before_anything_runs(tmp_path: Path) -> None:
     folder = toy.dna_folder(tmp_path / "m", longest=100)
-    run = program("bench", "-m", str(folder), "-p", "8", "-g", "60", "-d", "41")
+    run = run_cli("bench", "-m", str(folder), "-p", "8", "-g", "60", "-d", "41")
     assert_one_line(run, 6, "the sequence has 101 tokens but dna-toy takes at most 100")
 
 

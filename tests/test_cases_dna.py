@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 from conftest import PACKAGE_HOME
 from fake_model import FakeModel
-from test_cli import environment, fake
+from in_process import run_fake
+from test_cli import environment
 from toy import dna_folder
 
 import hyena_cpu
@@ -45,7 +46,7 @@ def dna_model(tmp_path_factory: pytest.TempPathFactory) -> hyena_cpu.Model:
 
 def table(name: str, *args: str, code: int = 0) -> list[dict[str, str]]:
     """What `score --fasta` prints for a case file."""
-    run = fake(DNA, "score", "--fasta", str(CASES / name), *args)
+    run = run_fake(DNA, "score", "--fasta", str(CASES / name), *args)
     assert run.returncode == code, run.stderr.decode()
     return list(csv.DictReader(io.StringIO(run.stdout.decode()), delimiter="\t"))
 
@@ -171,7 +172,7 @@ def test_c090_the_case_of_letters_can_be_kept() -> None:
 
 
 def test_c092_strict_refuses_empty_records() -> None:
-    run = fake(DNA, "score", "--fasta", str(CASES / "C092/empty_mid.fa"), "--strict")
+    run = run_fake(DNA, "score", "--fasta", str(CASES / "C092/empty_mid.fa"), "--strict")
     assert run.returncode == 4
     assert b"record 2 ('seq1') is empty" in run.stderr
     assert len(run.stdout.splitlines()) == 2  # the record before it has its row
@@ -198,10 +199,10 @@ def test_c099_protein_is_called_protein() -> None:
 
 
 def test_c102_repeated_ids_are_said_or_refused() -> None:
-    run = fake(DNA, "score", "--fasta", str(CASES / "C102/dup_ids.fa"))
+    run = run_fake(DNA, "score", "--fasta", str(CASES / "C102/dup_ids.fa"))
     assert run.returncode == 0
     assert b"record 2 ('s1') repeats the id of an earlier record; both are kept" in run.stderr
-    run = fake(DNA, "score", "--fasta", str(CASES / "C102/dup_ids.fa"), "--strict")
+    run = run_fake(DNA, "score", "--fasta", str(CASES / "C102/dup_ids.fa"), "--strict")
     assert run.returncode == 4
 
 

@@ -1,4 +1,4 @@
-"""The program in real processes: C024, C051, C084, C085, C103, S06-S08, S13."""
+"""The program, in real processes where that matters: C024, C051, C084, C085, C103, S06-S08, S13."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import PACKAGE_HOME
+from in_process import run_cli, run_fake
 
 HERE = Path(__file__).parent
 CASES = HERE / "cases"
@@ -85,7 +86,7 @@ def assert_one_line(run: Any, code: int, message: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help(command: str) -> None:
-    run = program(command, "--help")
+    run = run_cli(command, "--help")
     assert (run.returncode, run.stderr) == (0, b"")
     assert f"usage: hyena-cpu {command}".encode() in run.stdout
 
@@ -170,7 +171,7 @@ def test_help_loads_no_heavy_module() -> None:
     ],
 )
 def test_usage_errors(args: list[str], message: str) -> None:
-    assert_one_line(program(*args), 2, message)
+    assert_one_line(run_cli(*args), 2, message)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_usage_errors(args: list[str], message: str) -> None:
     ],
 )
 def test_options_that_cannot_act_are_refused(args: list[str], message: str) -> None:
-    assert_one_line(fake(SAYS, "generate", "hi", *args), 2, message)
+    assert_one_line(run_fake(SAYS, "generate", "hi", *args), 2, message)
 
 
 def test_text_goes_to_standard_output_and_nothing_else() -> None:
@@ -208,12 +209,12 @@ def test_text_goes_to_standard_output_and_nothing_else() -> None:
 
 
 def test_no_new_tokens() -> None:
-    run = fake(SAYS, "generate", "hi", "-n", "0")
+    run = run_fake(SAYS, "generate", "hi", "-n", "0")
     assert (run.returncode, run.stdout) == (0, b"")
 
 
 def test_json_has_everything() -> None:
-    run = fake(SAYS, "generate", "hi", "--json", "--stop", "lo", "-s", "7")
+    run = run_fake(SAYS, "generate", "hi", "--json", "--stop", "lo", "-s", "7")
     result = json.loads(run.stdout)
     assert result["text"] == "hel"
     assert (result["finish_reason"], result["stop_text"], result["seed"]) == ("stop", "lo", 7)
@@ -225,18 +226,18 @@ def test_json_has_everything() -> None:
 
 def test_samples() -> None:
     args = ["generate", "hi", "--num-samples", "3", "--temperature", "1", "-s", "5", "-n", "8"]
-    listed = json.loads(fake({}, *args, "--json").stdout)
-    lines = fake({}, *args, "--format", "jsonl").stdout.splitlines()
+    listed = json.loads(run_fake({}, *args, "--json").stdout)
+    lines = run_fake({}, *args, "--format", "jsonl").stdout.splitlines()
     assert [json.loads(line)["tokens"] for line in lines] == [one["tokens"] for one in listed]
     assert [one["sample"] for one in listed] == [0, 1, 2]
 
 
 def test_seed_repeats_a_text_and_is_always_told() -> None:
     args = ["generate", "hi", "--temperature", "1", "-n", "20"]
-    first = fake({}, *args)
+    first = run_fake({}, *args)
     seed = first.stderr.decode().split()[-1]
-    assert fake({}, *args, "-s", seed).stdout == first.stdout
-    assert fake({}, *args, "-s", str(int(seed) ^ 1)).stdout != first.stdout
+    assert run_fake({}, *args, "-s", seed).stdout == first.stdout
+    assert run_fake({}, *args, "-s", str(int(seed) ^ 1)).stdout != first.stdout
 
 
 def test_echo_gives_the_prompt_back_byte_for_byte() -> None:
@@ -266,7 +267,9 @@ def test_line_end_of_a_prompt_file(name: str, text_tokens: int, dna_tokens: int)
     path = str(CASES / f"C051/prompt_{name}.txt")
 
     def count(model: dict[str, Any], *args: str) -> int:
-        return int(json.loads(fake(model, "tokenize", "-f", path, "--json", *args).stdout)["count"])
+        return int(
+            json.loads(run_fake(model, "tokenize", "-f", path, "--json", *args).stdout)["count"]
+        )
 
     assert (count({}), count(DNA)) == (text_tokens, dna_tokens)
     assert (count({}, "--strip-newline"), count(DNA, "--no-strip-newline")) == (
@@ -276,13 +279,13 @@ def test_line_end_of_a_prompt_file(name: str, text_tokens: int, dna_tokens: int)
 
 
 def test_dna_prompts_are_folded_and_it_is_said() -> None:
-    run = fake(DNA, "tokenize", "acgT", "--json", "--special", "hf")
+    run = run_fake(DNA, "tokenize", "acgT", "--json", "--special", "hf")
     assert json.loads(run.stdout)["ids"] == [7, 8, 9, 10, 1]
     assert b"letters of the prompt folded to upper case: 3" in run.stderr
-    kept = fake(DNA, "tokenize", "acgT", "--json", "--case", "keep")
+    kept = run_fake(DNA, "tokenize", "acgT", "--json", "--case", "keep")
     assert json.loads(kept.stdout)["ids"] == [6, 6, 6, 10]
     assert b"does not know, [UNK]: 3" in kept.stderr
-    assert fake(DNA, "tokenize", "ACGTN").stderr == b""
+    assert run_fake(DNA, "tokenize", "ACGTN").stderr == b""
 
 
 @pytest.mark.parametrize(
@@ -301,17 +304,19 @@ def test_dna_prompts_are_folded_and_it_is_said() -> None:
     ],
 )
 def test_exit_codes(model: dict[str, Any], args: list[str], code: int, message: str) -> None:
-    assert_one_line(fake(model, *args), code, message)
+    assert_one_line(run_fake(model, *args), code, message)
 
 
 def test_internal_errors_are_one_line_unless_asked() -> None:
     broken = {"max_length": "ten"}
-    assert_one_line(fake(broken, "generate", "hi"), 1, "run again with -vv for the traceback")
-    assert b"Traceback" in fake(broken, "generate", "hi", "-vv").stderr
+    assert_one_line(run_fake(broken, "generate", "hi"), 1, "run again with -vv for the traceback")
+    assert b"Traceback" in run_fake(broken, "generate", "hi", "-vv").stderr
 
 
 def test_truncation_is_reported() -> None:
-    run = fake({"max_length": 4}, "generate", "hello", "--truncate", "left", "-n", "2", "--json")
+    run = run_fake(
+        {"max_length": 4}, "generate", "hello", "--truncate", "left", "-n", "2", "--json"
+    )
     assert json.loads(run.stdout)["prompt_dropped"] == 3
     assert b"3 tokens of the prompt cut off" in run.stderr
 
@@ -331,22 +336,22 @@ def test_score_table() -> None:
 
 
 def test_score_of_a_text_has_bits_per_byte() -> None:
-    run = fake({}, "score", "hello", "--format", "jsonl")
+    run = run_fake({}, "score", "hello", "--format", "jsonl")
     row = json.loads(run.stdout)
     assert (row["length"], row["n_scored"], row["status"]) == (5, 4, "ok")
     assert row["bits_per_byte"] > 0
-    header = fake({}, "score", "hello").stdout.splitlines()[0]
+    header = run_fake({}, "score", "hello").stdout.splitlines()[0]
     assert header.endswith(b"status\tbits_per_byte")
 
 
 def test_output_files_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "модель é 1.txt"
-    run = fake(SAYS, "generate", "hi", "-o", str(path))
+    run = run_fake(SAYS, "generate", "hi", "-o", str(path))
     assert (run.stdout, path.read_bytes()) == (b"", b"hello\n")
     path.unlink()
-    assert fake({"poison": 4}, "generate", "hi", "-o", str(path)).returncode == 5
+    assert run_fake({"poison": 4}, "generate", "hi", "-o", str(path)).returncode == 5
     assert list(tmp_path.iterdir()) == []
-    assert fake(SAYS, "generate", "hi", "-o", os.devnull).returncode == 0
+    assert run_fake(SAYS, "generate", "hi", "-o", os.devnull).returncode == 0
     assert not Path(os.devnull).is_file()
 
 

@@ -1,4 +1,4 @@
-"""The program with the bundled model, in real processes, as its user runs it."""
+"""The program with the bundled model, as its user runs it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import PACKAGE_HOME
+from in_process import run_cli
 from test_cli import cut_short
 
 SHARED = Path(os.environ.get("HYENA_CPU_SHARED", Path(__file__).parents[2] / "shared"))
@@ -44,53 +45,53 @@ def test_text() -> None:
 
 def test_a_seed_is_a_text_whatever_the_threads() -> None:
     args = ["generate", PROMPT, "-n", "40", "--temperature", "0.9", "-s", "11", "--json"]
-    results = [json.loads(program(*args, "-t", t).stdout) for t in ("1", "2", "3")]
+    results = [json.loads(run_cli(*args, "-t", t).stdout) for t in ("1", "2", "3")]
     assert results[0]["seed"] == 11
     assert len({tuple(result["tokens"]) for result in results}) == 1
     assert len({result["logprob_mean"] for result in results}) == 1
-    other = json.loads(program(*args[:-2], "12", "--json").stdout)
+    other = json.loads(run_cli(*args[:-2], "12", "--json").stdout)
     assert other["tokens"] != results[0]["tokens"]
 
 
 def test_stop_string() -> None:
     args = ["generate", PROMPT, "-n", "60", "-s", "3", "--json"]
-    whole = json.loads(program(*args).stdout)["text"]
+    whole = json.loads(run_cli(*args).stdout)["text"]
     stop = whole[10:13]
-    result = json.loads(program(*args, "--stop", stop).stdout)
+    result = json.loads(run_cli(*args, "--stop", stop).stdout)
     assert (result["finish_reason"], result["stop_text"]) == ("stop", stop)
     assert result["text"] == whole[: whole.index(stop)]
 
 
 def test_no_new_tokens() -> None:
-    run = program("generate", PROMPT, "-n", "0")
+    run = run_cli("generate", PROMPT, "-n", "0")
     assert (run.returncode, run.stdout) == (0, b"")
 
 
 def test_samples_share_a_prompt() -> None:
     args = ["generate", PROMPT, "-n", "10", "-s", "3", "--temperature", "1"]
-    lines = program(*args, "--num-samples", "3", "--format", "jsonl").stdout.splitlines()
+    lines = run_cli(*args, "--num-samples", "3", "--format", "jsonl").stdout.splitlines()
     tokens = [json.loads(line)["tokens"] for line in lines]
     assert len({tuple(t) for t in tokens}) == 3
-    assert json.loads(program(*args, "--json").stdout)["tokens"] == tokens[0]
+    assert json.loads(run_cli(*args, "--json").stdout)["tokens"] == tokens[0]
 
 
 def test_styles() -> None:
-    info = json.loads(program("info", "--json").stdout)
+    info = json.loads(run_cli("info", "--json").stdout)
     for style in info["special_tokens"]["styles"]:
-        run = program("generate", "", "--style", style, "-n", "5", "--json")
+        run = run_cli("generate", "", "--style", style, "-n", "5", "--json")
         assert json.loads(run.stdout)["prompt_tokens"] == 1
 
 
 def test_tokens_join_to_the_text() -> None:
     text = "It was the best of times,\nit was the worst of times"
-    result = json.loads(program("tokenize", text, "--json").stdout)
+    result = json.loads(run_cli("tokenize", text, "--json").stdout)
     assert "".join(result["pieces"]) == text
     assert result["count"] == len(result["ids"]) < len(text) / 2
 
 
 def test_info_and_plan() -> None:
-    assert b"hyena" in program("info").stdout
-    plan = json.loads(program("generate", PROMPT, "--dry-run", "--json").stdout)
+    assert b"hyena" in run_cli("info").stdout
+    plan = json.loads(run_cli("generate", PROMPT, "--dry-run", "--json").stdout)
     assert plan["bytes"]["total"] > 0
 
 

@@ -1,4 +1,4 @@
-"""`hyena-cpu embed` in real processes, with a HyenaDNA-shaped model: C005, C019, C025, S-cases."""
+"""`hyena-cpu embed` with a HyenaDNA-shaped model: C005, C019, C025, S-cases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import PACKAGE_HOME, shared_path
-from test_cli import assert_one_line, environment, program
+from in_process import run_cli
+from test_cli import assert_one_line, environment
 from toy import dna_folder
 
 import hyena_cpu
@@ -39,7 +40,7 @@ def model(folder: Path) -> Model:
 def embed(
     folder: Path, *args: object, code: int = 0, threads: int = 1
 ) -> subprocess.CompletedProcess[bytes]:
-    run = program("embed", "-m", str(folder), "-t", str(threads), *map(str, args))
+    run = run_cli("embed", "-m", folder, "-t", threads, *args)
     assert run.returncode == code, run.stderr.decode()
     return run
 
@@ -203,7 +204,7 @@ def test_a_record_that_fails_keeps_its_place(folder: Path, model: Model, tmp_pat
     ],
 )
 def test_mistakes_are_one_sentence(folder: Path, args: list[str], code: int, message: str) -> None:
-    assert_one_line(program("embed", "-m", str(folder), *args), code, message)
+    assert_one_line(run_cli("embed", "-m", folder, *args), code, message)
     assert not list(PACKAGE_HOME.glob("x.*"))
 
 
@@ -211,14 +212,14 @@ def test_text_models(tmp_path: Path) -> None:
     """Bytes as they are; options for DNA cannot act."""
     text = tmp_path / "a.txt"
     text.write_bytes(b"The sea was calm.\r\n")
-    run = program("embed", "-f", str(text), "-t", "1", "-o", str(tmp_path / "t.npz"))
+    run = run_cli("embed", "-f", text, "-t", "1", "-o", tmp_path / "t.npz")
     assert run.returncode == 0, run.stderr.decode()
     bundled = hyena_cpu.load(threads=1)
     with np.load(tmp_path / "t.npz") as z:
         assert np.array_equal(z["vectors"], bundled.embed([text.read_bytes()]))
         assert (z["ids"].tolist(), z["lengths"].tolist()) == ([str(text)], [19])
-    assert_one_line(program("embed", "a", "--strand", "rc"), 2, "--strand acts on DNA only")
-    assert_one_line(program("embed", "-p", "", "-t", "1"), 4, "the sequence is empty")
+    assert_one_line(run_cli("embed", "a", "--strand", "rc"), 2, "--strand acts on DNA only")
+    assert_one_line(run_cli("embed", "-p", "", "-t", "1"), 4, "the sequence is empty")
 
 
 def test_dry_run_prints_the_largest_call(folder: Path, tmp_path: Path) -> None:
@@ -261,7 +262,7 @@ def test_ctrl_c_leaves_a_part_that_resume_completes(
     pool, _, suffix = form.rpartition(".")
     args = ["embed", "-m", str(folder), "-t", "1", "--pool", pool or "mean", "--fasta", "-"]
     whole, part = tmp_path / f"whole.{suffix}", tmp_path / f"v.{suffix}.part"
-    program(*args, "-o", str(whole), input=data)
+    run_cli(*args, "-o", whole, data=data)
     args += ["-o", str(tmp_path / f"v.{suffix}")]
     with subprocess.Popen(
         [sys.executable, "-m", "hyena_cpu", *args, "--log-file", str(tmp_path / "log"), "-v"],
@@ -283,21 +284,21 @@ def test_ctrl_c_leaves_a_part_that_resume_completes(
     held = json.loads(Path(f"{part}.json").read_text())["records"]
     assert f"{part} holds the first {held} records" in said
     assert 0 < held < len(records)
-    resumed = program(*args, "--resume", input=data)
+    resumed = run_cli(*args, "--resume", data=data)
     assert resumed.returncode == 0, resumed.stderr.decode()
     assert not part.exists()
     assert same_file(tmp_path / f"v.{suffix}", whole)
 
 
 def wait_until_idle(pid: int) -> None:
-    """Until a process has used no processor time for a while."""
+    """Until a process has slept, not only waited for its turn, for a while."""
     used, since = -1.0, time.monotonic()
-    while time.monotonic() - since < 1.0:
+    while time.monotonic() - since < 0.25:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         now = float(fields[11]) + float(fields[12])
-        if now != used:
+        if now != used or fields[0] != "S":
             used, since = now, time.monotonic()
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def same_file(got: Path, want: Path) -> bool:
@@ -325,7 +326,7 @@ def test_positions_are_those_of_score(folder: Path, tmp_path: Path, options: tup
     path = fasta(tmp_path / "x.fa", bases(30), "ACGTN")
     common = ("-m", str(folder), "-t", "1", "--fasta", str(path), *options)
     for name, more in (("score", ("--per-position",)), ("embed", ("--pool", "none"))):
-        run = program(name, *common, *more, "-o", str(tmp_path / f"{name}.parquet"))
+        run = run_cli(name, *common, *more, "-o", tmp_path / f"{name}.parquet")
         assert run.returncode == 0, run.stderr.decode()
     score, vectors = (pq.read_table(tmp_path / f"{n}.parquet") for n in ("score", "embed"))
     for column in ("index", "id", "position"):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from in_process import run_cli
 from test_cli import assert_one_line, cut_short, program
 from test_cli_system import shell
 
@@ -39,7 +40,7 @@ def test_nothing_that_is_read_is_overwritten(
     link.symlink_to(path)
     for other in (path, link):
         names = iter([str(path)] * (command.count("IN") - 1) + [str(other)])
-        run = program(*[next(names) if word == "IN" else word for word in command])
+        run = run_cli(*[next(names) if word == "IN" else word for word in command])
         assert_one_line(run, 2, f"{option} {other}: the run reads this file")
         assert path.read_bytes() == FASTA
     assert sorted(tmp_path.iterdir()) == sorted([path, link])
@@ -47,8 +48,8 @@ def test_nothing_that_is_read_is_overwritten(
 
 def test_a_state_may_be_continued_in_its_place(tmp_path: Path) -> None:
     state = str(tmp_path / "s")
-    assert program("generate", *DNA, "ACGT", "-n", "3", "--state-out", state).returncode == 0
-    run = program("generate", *DNA, "--state-in", state, "-n", "3", "--state-out", state)
+    assert run_cli("generate", *DNA, "ACGT", "-n", "3", "--state-out", state).returncode == 0
+    run = run_cli("generate", *DNA, "--state-in", state, "-n", "3", "--state-out", state)
     assert run.returncode == 0
 
 
@@ -56,7 +57,7 @@ def test_standard_output_by_another_name(tmp_path: Path) -> None:
     """What was there before, and what comes after, stays."""
     fasta, out = tmp_path / "in.fa", tmp_path / "out"
     fasta.write_bytes(FASTA)
-    plain = program("score", *DNA, "--fasta", str(fasta)).stdout
+    plain = run_cli("score", *DNA, "--fasta", str(fasta)).stdout
     command = f"{RUN} score -m tiny-dna --fasta {fasta} -o /dev/stdout"
     run = shell(f"{{ echo before; {command}; echo after; }} > {out}")
     assert run.returncode == 0
@@ -74,7 +75,7 @@ def test_a_closed_pipe_does_not_lose_a_file_in_silence(tmp_path: Path) -> None:
 
 def test_the_log_file_has_the_error_that_ends_a_run(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    run = program("info", "-m", "nobody", "--log-file", str(log))
+    run = run_cli("info", "-m", "nobody", "--log-file", str(log))
     assert run.returncode != 0
     assert log.read_bytes() == run.stderr
 
@@ -101,12 +102,12 @@ def test_names_that_no_file_can_have(name: str, tmp_path: Path) -> None:
         ("--plot", "score", *DNA, "A", "--per-position"),
         ("--write-counts", "recall", __file__),
     ):
-        assert_one_line(program(*command, option, path), 2, f"{option} {path}: ")
+        assert_one_line(run_cli(*command, option, path), 2, f"{option} {path}: ")
 
 
 @pytest.mark.parametrize("length", [242, 250])
 def test_a_name_with_no_room_for_the_endings_of_partial_files(length: int, tmp_path: Path) -> None:
-    run = program("score", "A", "-o", str(tmp_path / ("a" * length)))
+    run = run_cli("score", "A", "-o", str(tmp_path / ("a" * length)))
     assert_one_line(run, 2, "cannot be written: File name too long")
     assert list(tmp_path.iterdir()) == []
 
@@ -124,4 +125,4 @@ def test_a_name_with_no_room_for_the_endings_of_partial_files(length: int, tmp_p
     ids=str,
 )
 def test_homes_of_nobody(args: list[str], path: str) -> None:
-    assert_one_line(program(*args), 3, f"{path}: no home folder of ~nobodyx is known")
+    assert_one_line(run_cli(*args), 3, f"{path}: no home folder of ~nobodyx is known")

@@ -7,16 +7,13 @@ as FASTA; the others hold pads or special tokens, which no FASTA file has.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import PACKAGE_HOME
+from in_process import run_cli
 from model_files import GOLDEN, folder, stored
-from test_cli import environment
 
 from hyena_cpu.tokenizers.dna import SPECIAL, DnaTokenizer
 
@@ -44,13 +41,7 @@ def sequences(name: str) -> list[tuple[str, np.ndarray, np.ndarray]]:
 
 def score(model: Path, fasta: Path, *args: str) -> list[dict[str, Any]]:
     command = ["score", "-m", str(model), "--fasta", str(fasta), "--format", "jsonl", *args]
-    run = subprocess.run(
-        [sys.executable, "-m", "hyena_cpu", *command],
-        capture_output=True,
-        cwd=PACKAGE_HOME,
-        env=environment(HYENA_CPU_THREADS="1"),
-        timeout=120,
-    )
+    run = run_cli(*command, HYENA_CPU_THREADS="1")
     assert run.returncode == 0, run.stderr.decode()
     return [json.loads(line) for line in run.stdout.splitlines()]
 

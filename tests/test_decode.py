@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cli import assert_one_line, program
+from in_process import run_cli
+from test_cli import assert_one_line
 from test_contracts import close
 from test_state import same_bits
 from toy import CAUSAL, model, tokens
@@ -57,7 +58,7 @@ def test_direct_states_need_their_history(tmp_path: Path) -> None:
 
 def test_the_option_acts_or_is_refused() -> None:
     args = ("generate", "Once upon", "-n", "40", "--greedy", "-q")
-    texts = [program(*args, "--decode", decode).stdout for decode in ("auto", "exact", "direct")]
-    assert texts[0] == texts[1] == texts[2] == program(*args).stdout != b""
-    refused = program("generate", "-m", "tiny-recall/attention", "a", "--decode", "direct")
+    texts = [run_cli(*args, "--decode", decode).stdout for decode in ("auto", "exact", "direct")]
+    assert texts[0] == texts[1] == texts[2] == run_cli(*args).stdout != b""
+    refused = run_cli("generate", "-m", "tiny-recall/attention", "a", "--decode", "direct")
     assert_one_line(refused, 2, "--decode 'direct' cannot act: ")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import PACKAGE_HOME, shared_path
+from conftest import shared_path
+from in_process import run_cli
 from toy import dna_folder
 
 import hyena_cpu
@@ -25,16 +23,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def score(folder: Path, *args: str) -> list[dict[str, str]]:
-    run = subprocess.run(
-        [sys.executable, "-m", "hyena_cpu", "score", "-m", str(folder), *args],
-        cwd=PACKAGE_HOME,
-        env=os.environ | {"NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    run = run_cli("score", "-m", folder, *args)
     assert run.returncode == 0, run.stderr
-    return list(csv.DictReader(io.StringIO(run.stdout), delimiter="\t"))
+    return list(csv.DictReader(io.StringIO(run.stdout.decode()), delimiter="\t"))
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import toy
-from conftest import PACKAGE_HOME
+from in_process import run_cli
 from model_files import folder, golden, stored
 
 from hyena_cpu.cli import main
@@ -19,15 +17,9 @@ from hyena_cpu.weights import save_folder
 
 
 def info(*args: str) -> str:
-    run = subprocess.run(
-        [sys.executable, "-m", "hyena_cpu", "info", *args],
-        capture_output=True,
-        text=True,
-        cwd=PACKAGE_HOME,
-        timeout=120,
-    )
-    assert (run.returncode, run.stderr) == (0, "")
-    return run.stdout
+    run = run_cli("info", *args)
+    assert (run.returncode, run.stderr) == (0, b"")
+    return run.stdout.decode()
 
 
 @pytest.mark.parametrize(
@@ -72,14 +64,8 @@ def test_rebuilt_grids_are_told(tmp_path: Path) -> None:
     rest = {k: v for k, v in tensors.items() if "pos_emb" not in k}
     path = folder(tmp_path / "m", config, rest)
     assert "absent and rebuilt from the configuration: backbone.layers.0" in info("-m", str(path))
-    run = subprocess.run(
-        [sys.executable, "-m", "hyena_cpu", "info", "-v", "-m", str(path)],
-        capture_output=True,
-        text=True,
-        cwd=PACKAGE_HOME,
-        timeout=120,
-    )
-    (line,) = (line for line in run.stderr.splitlines() if "absent and rebuilt" in line)
+    said = run_cli("info", "-v", "-m", path).stderr.decode()
+    (line,) = (line for line in said.splitlines() if "absent and rebuilt" in line)
     for grid in ("pos_emb.z", "pos_emb.t"):
         for layer in range(2):
             assert f"backbone.layers.{layer}.mixer.filter_fn.{grid}" in line

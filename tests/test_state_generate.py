@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import PACKAGE_HOME
+from in_process import run_cli, run_fake
 from model_files import folder, stored
-from test_cli import SAYS, assert_one_line, fake
-from test_cli_bundled import PROMPT, command, program
+from test_cli import SAYS, assert_one_line
+from test_cli_bundled import PROMPT, command
 from test_cli_bundled import pytestmark as with_bundled_model
 from toy import CAUSAL, LENGTH, model, tokens
 
@@ -142,23 +143,23 @@ def test_told_tokens_follow_the_position() -> None:
     ],
 )
 def test_options_that_cannot_act(args: list[str], message: str) -> None:
-    assert_one_line(fake(SAYS, "generate", *args), 2, message)
+    assert_one_line(run_fake(SAYS, "generate", *args), 2, message)
 
 
 @with_bundled_model
 def test_the_program_stops_and_goes_on(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     args = ["generate", "-t", "1", "-s", "7", "--json"]
-    whole = json.loads(program(*args, PROMPT, "-n", "24").stdout)
-    run = json.loads(program(*args, PROMPT, "-n", "10", "--state-out", path).stdout)
+    whole = json.loads(run_cli(*args, PROMPT, "-n", "24").stdout)
+    run = json.loads(run_cli(*args, PROMPT, "-n", "10", "--state-out", path).stdout)
     assert "state_tokens" not in run
-    again = program(*args, "-n", "14", "--state-in", path, "--state-out", path)
+    again = run_cli(*args, "-n", "14", "--state-in", path, "--state-out", path)
     more = json.loads(again.stdout)
     assert run["tokens"] + more["tokens"] == whole["tokens"]
     assert more["state_tokens"] == whole["prompt_tokens"] + 10
-    text = program("generate", "-t", "1", "-s", "7", "-n", "5", "--state-in", path, " and so")
+    text = run_cli("generate", "-t", "1", "-s", "7", "-n", "5", "--state-in", path, " and so")
     assert text.returncode == 0
-    plan = program("generate", "--dry-run", "-n", "0", "--json", "--state-in", path, "and")
+    plan = run_cli("generate", "--dry-run", "-n", "0", "--json", "--state-in", path, "and")
     assert json.loads(plan.stdout)["length"] == whole["prompt_tokens"] + 24 + 1
 
 
@@ -167,7 +168,7 @@ def test_the_plan_knows_whether_a_state_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "s"
     args = ["generate", "-m", weights, "--dry-run", "--json", "-n", "4", "ACGT" * 10]
     dropped, kept = (
-        json.loads(program(*args, *more).stdout)["bytes"]["total"]
+        json.loads(run_cli(*args, *more).stdout)["bytes"]["total"]
         for more in ([], ["--state-out", str(path)])
     )
     assert dropped != kept
@@ -180,9 +181,9 @@ def test_what_is_no_state_of_the_model_is_one_sentence(tmp_path: Path) -> None:
     model(CAUSAL["order1"]).prefill(tokens(9)).save(path)
     for dry in ([], ["--dry-run"]):
         args = ["generate", "--greedy", *dry, "--state-in"]
-        assert_one_line(program(*args, str(path)), 4, "a state of another model: its fingerprint")
-        assert_one_line(program(*args, str(tmp_path / "no")), 4, "no: cannot be read: No such file")
-        assert_one_line(program(*args, __file__), 4, "not a state saved by hyena-cpu")
+        assert_one_line(run_cli(*args, str(path)), 4, "a state of another model: its fingerprint")
+        assert_one_line(run_cli(*args, str(tmp_path / "no")), 4, "no: cannot be read: No such file")
+        assert_one_line(run_cli(*args, __file__), 4, "not a state saved by hyena-cpu")
 
 
 @with_bundled_model

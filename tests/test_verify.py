@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import PACKAGE_HOME
 from hyenadna_files import PUBLIC, write_port
+from in_process import run_cli
 from model_files import CASES, MODELS, folder, golden, stored
 from toy import BIDIRECTIONAL, CAUSAL, weights
 
@@ -201,20 +199,16 @@ def bundled(tmp_path: Path) -> Path:
     return path
 
 
-def program(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hyena_cpu", "verify", "-t", "1", *args],
-        capture_output=True,
-        text=True,
-        cwd=PACKAGE_HOME,
-        timeout=120,
-    )
+def program(*args: str) -> tuple[int, str, str]:
+    """Exit code, output and messages of `verify`."""
+    run = run_cli("verify", "-t", "1", *args)
+    return run.returncode, run.stdout.decode(), run.stderr.decode()
 
 
 def test_the_bundled_model() -> None:
-    run = program("--json")
-    assert (run.returncode, run.stderr) == (0, "")
-    found = json.loads(run.stdout)
+    code, out, err = program("--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
     assert (found["model"], found["ok"]) == ("tiny-en", True)
     assert found["numerics"]["dtype"] == "float32"
     assert {check["ok"] for check in found["checks"]} == {True}
@@ -227,12 +221,12 @@ def test_drift_from_the_reference_values(bundled: Path) -> None:
     reference = json.loads((bundled / "reference.json").read_text())
     reference["logits"]["last_top_logits"][0] += 0.01
     (bundled / "reference.json").write_text(json.dumps(reference))
-    run = program(str(bundled))
-    assert run.returncode == 5
-    rows = [line.split("\t") for line in run.stdout.splitlines()]
+    code, out, err = program(str(bundled))
+    assert code == 5
+    rows = [line.split("\t") for line in out.splitlines()]
     assert rows[0] == ["check", "value", "bound", "ok", "note"]
     assert [row[0] for row in rows[1:] if row[3] != "yes"] == ["logits of the original"]
-    assert run.stderr == "hyena-cpu: error: tiny-en fails this check: logits of the original\n"
+    assert err == "hyena-cpu: error: tiny-en fails this check: logits of the original\n"
 
 
 @pytest.mark.parametrize(
@@ -256,14 +250,14 @@ def test_weights_that_are_not_finite(tmp_path: Path) -> None:
     config, tensors = stored("hyenadna/hf_causal_lm")
     tensors["lm_head.weight"][0, :2] = np.nan, np.inf
     tensors["hyena.backbone.ln_f.bias"][3] = -np.inf
-    run = program("-m", str(folder(tmp_path / "m", config, tensors)))
-    assert run.returncode == 5
-    rows = [line.split("\t") for line in run.stdout.splitlines()[1:]]
+    code, out, err = program("-m", str(folder(tmp_path / "m", config, tensors)))
+    assert code == 5
+    rows = [line.split("\t") for line in out.splitlines()[1:]]
     assert {(row[1], row[3], row[4]) for row in rows} == {
         ("2", "no", "head.weight"),
         ("1", "no", "norm.bias"),
     }
-    assert "fails this check: values that are not finite and 1 more" in run.stderr
+    assert "fails this check: values that are not finite and 1 more" in err
 
 
 def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
@@ -273,7 +267,7 @@ def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
         (["a", "-m", "b"], 2, "give the model once"),
         (["--max-memory", "1G"], 2, "unrecognized arguments"),
     ):
-        run = program(*args)
-        assert (run.returncode, run.stdout) == (code, "")
-        assert message in run.stderr
-        assert run.stderr.count("\n") == 1
+        found, out, err = program(*args)
+        assert (found, out) == (code, "")
+        assert message in err
+        assert err.count("\n") == 1
