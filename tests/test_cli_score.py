@@ -1,4 +1,4 @@
-"""hyena-cpu score in real processes: formats, positions, runs that are interrupted and go on."""
+"""hyena-cpu score: formats, positions, runs that are interrupted and go on."""
 
 from __future__ import annotations
 
@@ -15,33 +15,20 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import PACKAGE_HOME
+from in_process import run_cli, run_fake
 from read_tables import read_table
-from test_cli import CASES, DNA, assert_one_line, environment, fake
+from test_cli import CASES, DNA, assert_one_line, environment
 from toy import dna_folder
 
 import hyena_cpu
+from hyena_cpu import progress
 from hyena_cpu.score import BASE_COLUMNS, COLUMNS, TOKEN_COLUMNS
-from hyena_cpu.tables import FORMS
+from hyena_cpu.tables import FORMS, TableWriter
 
 needs_pyarrow = pytest.mark.skipif(
     importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed"
 )
 FORM_PARAMS = [pytest.param(f, marks=needs_pyarrow if f == "parquet" else ()) for f in FORMS]
-
-# Sends itself Ctrl-C before the Nth write of a table: `python -c INTERRUPTED N COMMAND ...`.
-INTERRUPTED = """
-import os, signal, sys
-from hyena_cpu.cli import main
-from hyena_cpu.tables import TableWriter
-write, left = TableWriter.write, [int(sys.argv[1])]
-def counted(self, *args, **options):
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), signal.SIGINT)
-    write(self, *args, **options)
-TableWriter.write = counted
-sys.exit(main(sys.argv[2:]))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +49,23 @@ def fasta(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(*args: Any, entry: tuple[str, ...] = ("-m", "hyena_cpu")) -> Any:
-    return subprocess.run(
-        [sys.executable, *entry, *map(str, args)],
-        capture_output=True,
-        cwd=PACKAGE_HOME,
-        env=environment(HYENA_CPU_THREADS="1"),
-        timeout=300,
-    )
+def run(*args: object) -> Any:
+    return run_cli(*args, HYENA_CPU_THREADS="1")
+
+
+def interrupted(write: int, *args: object) -> Any:
+    """A run that gets Ctrl-C before so many writes of a table."""
+    left, whole = [write], TableWriter.write
+
+    def counted(self: TableWriter, *rows: Any, **options: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            signal.raise_signal(signal.SIGINT)
+        whole(self, *rows, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TableWriter, "write", counted)
+        return run(*args)
 
 
 @pytest.mark.parametrize("form", FORM_PARAMS)
@@ -90,18 +86,18 @@ def test_positions_in_every_form(tmp_path: Path, folder: Path, form: str) -> Non
 
 def test_positions_of_a_text(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    done = fake({}, "score", "a b\n", "--per-position", "-o", str(path))
+    done = run_fake({}, "score", "a b\n", "--per-position", "-o", str(path))
     assert done.returncode == 0, done.stderr
     rows = read_table(path, "jsonl", TOKEN_COLUMNS)
     assert [row[:4] for row in rows] == [(0, "prompt", i, c) for i, c in enumerate("a b\n")]
     assert [row[4] is None for row in rows] == [True, False, False, False]
-    shown = fake({}, "score", "a\n", "--per-position").stdout.decode().splitlines()
+    shown = run_fake({}, "score", "a\n", "--per-position").stdout.decode().splitlines()
     assert [line.split("\t")[3] for line in shown] == ["token", "a", "\\n"]
 
 
 def test_a_long_text_is_no_file_name(tmp_path: Path) -> None:
     for text in ("a long story " * 500, str(CASES / "C025/variable_lengths.fa")):
-        done = fake({}, "score", text, "-o", str(tmp_path / "t"))
+        done = run_fake({}, "score", text, "-o", str(tmp_path / "t"))
         assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -116,7 +112,7 @@ def test_the_suffix_names_the_form_unless_it_is_given(tmp_path: Path) -> None:
         (["--json"], "t.tsv", "json"),
     ):
         path = tmp_path / name
-        done = fake(DNA, "score", "--fasta", fasta, *args, "-o", str(path))
+        done = run_fake(DNA, "score", "--fasta", fasta, *args, "-o", str(path))
         assert done.returncode == 0, done.stderr
         assert [row[1] for row in read_table(path, form, COLUMNS)] == ["a", "b", "c"]
 
@@ -135,7 +131,7 @@ def test_the_suffix_names_the_form_unless_it_is_given(tmp_path: Path) -> None:
 )
 def test_options_that_cannot_act_are_refused(args: list[str], message: str) -> None:
     fasta = str(CASES / "C025/variable_lengths.fa")
-    assert_one_line(fake(DNA, "score", "--fasta", fasta, *args), 2, message)
+    assert_one_line(run_fake(DNA, "score", "--fasta", fasta, *args), 2, message)
 
 
 def test_sequences_need_a_token_per_base() -> None:
@@ -179,7 +175,7 @@ def test_a_file_name_is_no_sequence(tmp_path: Path) -> None:
 def test_a_plain_sequence_that_is_fasta(tmp_path: Path) -> None:
     path = tmp_path / "x.fa"
     path.write_text(">a\nACGT\n")
-    assert_one_line(fake(DNA, "score", "-f", str(path)), 4, "give it as --fasta FILE")
+    assert_one_line(run_fake(DNA, "score", "-f", str(path)), 4, "give it as --fasta FILE")
 
 
 def test_failures_of_positions_are_named(fasta: Path, folder: Path) -> None:
@@ -220,7 +216,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
 ) -> None:
     path, part = tmp_path / "t", tmp_path / "t.part"
     command = ["score", "-m", folder, "--fasta", fasta, "--format", form, *HOW[name], "-o", path]
-    stopped = run("12", *command, entry=("-c", INTERRUPTED))
+    stopped = interrupted(12, *command)
     assert stopped.returncode == 130, stopped.stderr.decode()
     assert b"Traceback" not in stopped.stderr
     sentence = stopped.stderr.decode().splitlines()[-1]
@@ -239,7 +235,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
 def test_what_stands_against_going_on_is_said(tmp_path: Path, folder: Path, fasta: Path) -> None:
     path = tmp_path / "t"
     command = ["score", "-m", folder, "--fasta", fasta, "-o", path]
-    assert run("12", *command, entry=("-c", INTERRUPTED)).returncode == 130
+    assert interrupted(12, *command).returncode == 130
     assert_one_line(run(*command), 2, "of an unfinished run: continue it with --resume")
     other = run(*command, "--resume", "--window", "100")
     assert_one_line(other, 2, "window was not given and is 100")
@@ -276,16 +272,15 @@ def test_ctrl_c_from_outside(tmp_path: Path, folder: Path) -> None:
     assert [row[:3] for row in kept] == [(i, f"r{i}", 10_000) for i in range(len(kept))]
 
 
-def test_the_progress_line_tells_rate_and_time_left(tmp_path: Path, folder: Path) -> None:
+def test_the_progress_line_tells_rate_and_time_left(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "one.fa"
     source.write_text(f">r\n{'ACGTTGCA' * 100_000}\n")
-    slow = (
-        "import sys; from hyena_cpu import progress; from hyena_cpu.cli import main\n"
-        "progress.PATIENCE_S = progress.INTERVAL_S = 0.02\n"
-        "sys.exit(main(sys.argv[1:]))"
-    )
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(progress, "INTERVAL_S", 0.02)
     command = ["score", "-m", folder, "--fasta", source, "--progress", "-t", "1"]
-    done = run(*command, "--window", "20000", "-o", os.devnull, entry=("-c", slow))
+    done = run(*command, "--window", "20000", "-o", os.devnull)
     assert done.returncode == 0, done.stderr.decode()
     lines = done.stderr.decode().split("\r")
     shown = [line for line in lines if line.startswith("bases scored: ")]
