@@ -21,7 +21,7 @@ from in_process import run_cli
 from test_cli import assert_one_line, environment
 
 from hyena_cpu import LimitError, ModelError, config_json
-from hyena_cpu.bench_runs import kinds, machine, mixer_rows, model_rows
+from hyena_cpu.bench_runs import kinds, machine, mixer_rows, model_rows, recall_rows
 from hyena_cpu.bench_runs.mixer_rows import Crossover, Setting
 from hyena_cpu.bench_runs.model_rows import Test as Case
 from hyena_cpu.bench_runs.timing import Times, in_turn, repeat
@@ -40,7 +40,10 @@ def bench(*args: str) -> Any:
 # ---- rows of a model
 
 
-def test_recall_shows_what_attention_is_for() -> None:
+def test_recall_shows_what_attention_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recall_rows, "PROMPT", Case("pp", 16))
+    monkeypatch.setattr(recall_rows, "STEPS", Case("tg", 4))
+    monkeypatch.setattr(recall_rows, "DEPTH", Case("tg", 4, 64))
     found = json.loads(bench("--recall", "-r", "1", "--json"))
     rows = {row["model"]: row for row in found["rows"]}
     assert len(rows) == 4
@@ -49,6 +52,7 @@ def test_recall_shows_what_attention_is_for() -> None:
         solved = "attention" in row["mixers"]
         assert row["accuracy"] > 0.99 if solved else row["accuracy"] < 0.35, name
         assert min(row["prompt_rate"], row["step_rate"], row["deep_step_rate"]) > 0
+    monkeypatch.setattr(recall_rows, "ROWS", 10)
     lines = bench("--recall", "-r", "1", "-t", "1").splitlines()
     assert [line.split("|")[1].strip() for line in lines[2:6]] == list(rows)
 
