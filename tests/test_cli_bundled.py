@@ -97,6 +97,7 @@ def test_info_and_plan() -> None:
 
 @pytest.mark.skipif(not ALICE.is_file(), reason="HYENA_CPU_SHARED has no data folder")
 def test_bits_per_byte_of_an_unseen_book_are_those_of_pytorch() -> None:
+    """And at most what the model's card promises for text of another hand."""
     reference = json.loads((ASSETS / "reference.json").read_text())
     (expected,) = [f for f in reference["outside"] if f["file"].endswith(ALICE.name)]
     text = ALICE.read_bytes().replace(b"\r\n", b"\n")
@@ -105,6 +106,7 @@ def test_bits_per_byte_of_an_unseen_book_are_those_of_pytorch() -> None:
     row = json.loads(run.stdout)
     assert (row["length"], row["n_scored"]) == (expected["bytes"], expected["tokens"])
     assert row["bits_per_byte"] == pytest.approx(expected["bits_per_byte"], abs=1e-3)
+    assert row["bits_per_byte"] <= 2.40
 
 
 def test_ctrl_c() -> None:
