@@ -21,6 +21,7 @@ import hyena_cpu
 from hyena_cpu import kernels as _kernels
 
 EPS = float(np.finfo(np.float32).eps)
+SEED = 20240229  # of random numbers, the same in every run
 GOLDEN = Path(__file__).parent / "golden"
 # Where the package under test is: the installed one, or the source tree of an in-place build.
 PACKAGE_HOME = Path(hyena_cpu.__file__).parents[1]
@@ -36,8 +37,8 @@ def kernels(request: pytest.FixtureRequest) -> ModuleType:
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """Random numbers, the same in every run."""
-    return np.random.default_rng(20240229)
+    """Random numbers, the same in every test."""
+    return np.random.default_rng(SEED)
 
 
 def rel_l2(got: npt.ArrayLike, want: npt.ArrayLike) -> float:

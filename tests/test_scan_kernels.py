@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from types import ModuleType
 
 import numpy as np
 import pytest
-from conftest import over_threads, rel_l2, strided_rows
+from conftest import SEED, over_threads, rel_l2, strided_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,17 +132,24 @@ def wkv(
     return y, state
 
 
+@cache
+def wkv_cases(D: int, size: float) -> list[tuple[list[np.ndarray], np.ndarray]]:
+    """k, v, w and u of every length, and the outputs: the same for all builds and threads."""
+    rng, cases = np.random.default_rng(SEED), []
+    w, u = -np.exp(normal(rng, D) - 2), normal(rng, D)
+    for T in LENGTHS:
+        given = [np.float32(size) * normal(rng, T, D), normal(rng, T, D), w, u]
+        cases.append((given, reference.wkv_parallel(*f64(*given))))
+    return cases
+
+
 @over_threads
 @pytest.mark.parametrize("D", [1, 16, 20, 100])
 @pytest.mark.parametrize("size", [1, 30, 1e4])
-def test_wkv(
-    kernels: ModuleType, rng: np.random.Generator, D: int, size: float, threads: int
-) -> None:
-    w, u = -np.exp(normal(rng, D) - 2), normal(rng, D)
-    for T in LENGTHS:
-        k, v = np.float32(size) * normal(rng, T, D), normal(rng, T, D)
+def test_wkv(kernels: ModuleType, D: int, size: float, threads: int) -> None:
+    for (k, v, w, u), want in wkv_cases(D, size):
         y, _ = wkv(kernels, strided_rows(k), strided_rows(v), w, u, threads)
-        assert rel_l2(y, reference.wkv_parallel(*f64(k, v, w, u))) < 2e-6
+        assert rel_l2(y, want) < 2e-6
 
 
 def test_a_worked_average(kernels: ModuleType) -> None:
@@ -220,21 +228,27 @@ def selective(
     return y, state
 
 
-@over_threads
-@pytest.mark.parametrize(("D", "N"), [(1, 1), (16, 16), (20, 5), (70, 3)])
-def test_selective_scan(
-    kernels: ModuleType, rng: np.random.Generator, D: int, N: int, threads: int
-) -> None:
+@cache
+def selective_cases(D: int, N: int) -> list[tuple[list[np.ndarray], np.ndarray, np.ndarray]]:
+    """What the scan is given at every length, its outputs, and the state it leaves."""
+    rng, cases = np.random.default_rng(SEED), []
     rates, skip = -np.exp(normal(rng, D, N)), normal(rng, D)
     for T in LENGTHS:
         x, dt = normal(rng, T, D), 2 * normal(rng, T, D) - 2
-        b, c = normal(rng, T, N), normal(rng, T, N)
+        given = [x, dt, normal(rng, T, N), normal(rng, T, N), rates, skip]
+        _, last = reference.selective_scan(*f64(*given), np.zeros((D, N)))
+        cases.append((given, reference.selective_parallel(*f64(*given)), last))
+    return cases
+
+
+@over_threads
+@pytest.mark.parametrize(("D", "N"), [(1, 1), (16, 16), (20, 5), (70, 3)])
+def test_selective_scan(kernels: ModuleType, D: int, N: int, threads: int) -> None:
+    for (x, dt, b, c, rates, skip), want, last in selective_cases(D, N):
         y, state = selective(
             kernels, strided_rows(x), strided_rows(dt), strided_rows(b), c, rates, skip, threads
         )
-        args = f64(x, dt, b, c, rates, skip)
-        assert rel_l2(y, reference.selective_parallel(*args)) < 2e-6
-        _, last = reference.selective_scan(*args, np.zeros((D, N)))
+        assert rel_l2(y, want) < 2e-6
         assert rel_l2(state.transpose(0, 2, 1).reshape(-1, N)[:D], last) < 2e-6
 
 
