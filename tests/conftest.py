@@ -26,7 +26,8 @@ GOLDEN = Path(__file__).parent / "golden"
 # Where the package under test is: the installed one, or the source tree of an in-place build.
 PACKAGE_HOME = Path(hyena_cpu.__file__).parents[1]
 
-over_threads = pytest.mark.parametrize("threads", [1, 2, 3])
+THREADS = (1, 2, 3)
+over_threads = pytest.mark.parametrize("threads", THREADS)
 
 
 @pytest.fixture(params=_kernels.available())

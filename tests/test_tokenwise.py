@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from conftest import over_threads, rel_l2, strided_rows
+from conftest import THREADS, over_threads, rel_l2, strided_rows
 
 from hyena_cpu.reference import tokenwise as reference
 
@@ -19,11 +19,10 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-@over_threads
 @pytest.mark.parametrize("taps_count", [1, 3, 7])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_project_conv(
-    kernels: ModuleType, rng: np.random.Generator, length: int, taps_count: int, threads: int
+    kernels: ModuleType, rng: np.random.Generator, length: int, taps_count: int
 ) -> None:
     x, scale = strided_rows(normal(rng, length, D)), 1 + 0.1 * normal(rng, D)
     weight, bias = normal(rng, 4 * D, D), normal(rng, 4 * D)
@@ -35,13 +34,14 @@ def test_project_conv(
     want = kernels.short_conv(projected, taps, short_bias, tail, 4)
     newest = np.concatenate([tail, projected])[len(projected) :]
 
-    tails, offsets = tail[None].copy(), np.array([0, length])
-    gates, product = kernels.project_conv(
-        x, norm, packed, bias, taps, short_bias, tails, offsets, 4, threads=threads
-    )
-    assert np.array_equal(gates, want[:2])
-    assert np.array_equal(product, want[2] * want[3])
-    assert np.array_equal(tails[0], newest)
+    for threads in THREADS:
+        tails, offsets = tail[None].copy(), np.array([0, length])
+        gates, product = kernels.project_conv(
+            x, norm, packed, bias, taps, short_bias, tails, offsets, 4, threads=threads
+        )
+        assert np.array_equal(gates, want[:2])
+        assert np.array_equal(product, want[2] * want[3])
+        assert np.array_equal(tails[0], newest)
     plain = reference.project_conv(
         x, ("rmsnorm", scale, None, 1e-5), weight, bias, taps, short_bias, tail, 4
     )
@@ -116,17 +116,11 @@ def test_project_conv_leaves_chunks_out(
         assert np.array_equal(own[:, :, :cut], tails[:, :, :cut])
 
 
-@over_threads
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("taps_count", [1, 3, 5, 140])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_add_gated_tiles(
-    kernels: ModuleType,
-    rng: np.random.Generator,
-    length: int,
-    taps_count: int,
-    dtype: str,
-    threads: int,
+    kernels: ModuleType, rng: np.random.Generator, length: int, taps_count: int, dtype: str
 ) -> None:
     x, scale, shift = strided_rows(normal(rng, length, D)), 1 + 0.1 * normal(rng, D), normal(rng, D)
     width = 40  # of x_0 and z
@@ -146,13 +140,13 @@ def test_add_gated_tiles(
     want = kernels.linear(rows, out, bias=out_bias, residual=x)
     newest = np.concatenate([tail, projected])[len(projected) :]
 
-    got, tails, offsets = x.copy(), tail[None].copy(), np.array([0, length])
-    kernels.add_gated_tiles(
-        got, norm, packed, bias, taps, short_bias, tails, offsets, z, out, out_bias, threads=threads
-    )
-    assert np.array_equal(got, want)
-    assert np.array_equal(tails[0, :, :width], newest[:, :width])
-    assert np.array_equal(tails[0, :, width:], tail[:, width:])
+    given = (norm, packed, bias, taps, short_bias)
+    for threads in THREADS:
+        got, tails, offsets = x.copy(), tail[None].copy(), np.array([0, length])
+        kernels.add_gated_tiles(got, *given, tails, offsets, z, out, out_bias, threads=threads)
+        assert np.array_equal(got, want)
+        assert np.array_equal(tails[0, :, :width], newest[:, :width])
+        assert np.array_equal(tails[0, :, width:], tail[:, width:])
     if dtype == "float32":
         plain = reference.add_gated_tiles(
             x,
@@ -204,17 +198,11 @@ def test_add_gated_tiles_of_sequences_is_that_of_each(
         assert together is None or np.array_equal(together[b], own[0])
 
 
-@over_threads
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
 @pytest.mark.parametrize("kind", ["gelu_tanh", "gelu_erf", "swiglu"])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_add_mlp(
-    kernels: ModuleType,
-    rng: np.random.Generator,
-    length: int,
-    kind: str,
-    norm: str,
-    threads: int,
+    kernels: ModuleType, rng: np.random.Generator, length: int, kind: str, norm: str
 ) -> None:
     x, scale = normal(rng, length, D), 1 + 0.1 * normal(rng, D)
     shift = normal(rng, D) if norm == "layernorm" else None
@@ -233,10 +221,11 @@ def test_add_mlp(
         wide = kernels.linear(h, first, bias=up_bias, activation=kind)
     want = kernels.linear(wide, second, bias=down_bias, residual=x)
 
-    got = x.copy()
     weights = kernels.NormWeights(norm, scale, shift, 1e-5)
-    kernels.add_mlp(got, weights, first, up_bias, kind, second, down_bias, threads=threads)
-    assert np.array_equal(got, want)
+    for threads in THREADS:
+        got = x.copy()
+        kernels.add_mlp(got, weights, first, up_bias, kind, second, down_bias, threads=threads)
+        assert np.array_equal(got, want)
     plain = reference.add_mlp(x, (norm, scale, shift, 1e-5), up, up_bias, kind, down, down_bias)
     assert rel_l2(got, plain) < 2e-6
 
