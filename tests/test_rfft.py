@@ -56,10 +56,10 @@ def test_product_modulo_t_to_the_size_plus_one(
 ) -> None:
     z, taps = (rng.standard_normal((1, size, 16)).astype(np.float32) for _ in range(2))
     got = kernels.long_conv(z, kernels.spectrum(taps, size))
-    transforms = (np.fft.rfft(a.astype(np.float64), 2 * size, axis=1) for a in (z, taps))
-    product = np.fft.irfft(np.multiply(*transforms), 2 * size, axis=1)
+    rows = (a[0].T.astype(np.float64, order="C") for a in (z, taps))  # numpy's are faster in rows
+    product = np.fft.irfft(np.multiply(*(np.fft.rfft(a, 2 * size) for a in rows)), 2 * size)
     want = product[:, :size] - product[:, size:]
-    assert rel_l2(got, want) <= 0.7 * EPS * np.sqrt(np.log2(2 * size))
+    assert rel_l2(got[0].T, want) <= 0.7 * EPS * np.sqrt(np.log2(2 * size))
 
 
 @pytest.mark.parametrize("size", [2, 6, 10, 64, 96, 80, 16384, 24576, 262144])
