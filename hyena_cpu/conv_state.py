@@ -139,6 +139,16 @@ class ConvState:
         self.tail = tail
         self._alike = alike
 
+    @property
+    def aligned(self) -> bool:
+        """See OnlineConv."""
+        return any(conv.aligned for conv in self.convs)
+
+    def align(self, aligned: bool) -> None:
+        """Chooses that, before the first token."""
+        for conv in self.convs:
+            conv.aligned = aligned
+
     def share(self) -> None:
         """Lets go of what several of its convolutions hold alike."""
         if self._alike:

@@ -17,6 +17,7 @@ from . import planner, state_file
 from .batches import grouped
 from .checks import MOST_TOKENS, check_whole
 from .context import split
+from .conv_state import ConvState
 from .errors import InputError, ModelError
 from .fitting import Fitting, dropped_for
 from .network import PROGRESS_ROWS, Floats, Ids, log_softmax
@@ -142,6 +143,7 @@ class Engine(Fitting):
         *,
         max_new_tokens: int | None = None,
         history: Literal["keep", "drop"] = "keep",
+        latency: Literal["smooth", "throughput"] | None = None,
     ) -> State:
         """Takes in a prompt (or its next part) and returns the state; `state.logits` is [V] of its
         last position. `max_new_tokens` reserves room for that many further tokens at once.
@@ -150,12 +152,21 @@ class Engine(Fitting):
         `max_new_tokens` (needed then, at most 65,536) would need: memory that grows with the
         context becomes memory that grows with them, where filters are long, and `state.last` is
         where the sequence has to end. The numbers are the same.
+
+        latency: "smooth" (None, for a new sequence) spreads the work of long convolutions over the
+        tokens that follow, so that none takes much longer than others. "throughput" lets it fall
+        together: less memory and a little less time in all, but some tokens take many times as long
+        as others. The numbers are the same up to rounding. A sequence keeps what it began with.
         """
+        if latency not in ("smooth", "throughput", None):
+            raise InputError(f"latency is {latency!r}, must be smooth or throughput")
         state = self.new_state() if state is None else self._own(state)
         ids = self.check_ids(ids)
         room = self._room(state.position + len(ids), max_new_tokens)
         ahead = self._ahead(room, max_new_tokens, history)
         state.check_room(len(ids) + room)
+        if latency is not None:
+            _align(state, latency)
         x = self._run([state], [ids], ahead=ahead, room=room)[-1:].copy()
         state.logits = self._logits_of(self._normed(x))[0]
         if state.last is None and room > 0:  # checked with the prompt
@@ -331,3 +342,15 @@ class Engine(Fitting):
                 state.find_last()
             state.torn = False
         return x
+
+
+def _align(state: State, latency: str) -> None:
+    """What long convolutions of a sequence that begins do at once, or one after the other."""
+    aligned = latency == "throughput"
+    for layer in state.layers:
+        if isinstance(layer, ConvState) and layer.aligned != aligned:
+            if state.position > 0:
+                raise InputError(
+                    f"latency {latency!r} is chosen where a sequence begins, not later"
+                )
+            layer.align(aligned)

@@ -36,7 +36,8 @@ class OnlineConv:
     """One sequence in one causal convolution: `extend` takes in rows and returns their outputs.
 
     `taps.first_unit` fixes at which steps large tiles are due, the same for every sequence, so that
-    few fall on one step; -1 lets them fall together.
+    few fall on one step. aligned: they fall together, which takes less work and memory in all, and
+    makes some steps slow.
     """
 
     def __init__(self, taps: OnlineTaps) -> None:
@@ -47,6 +48,7 @@ class OnlineConv:
         self._state: kernels.OnlineState | None = None
         self._sure = 0  # `_state` has all it needs for steps up to this position of its own
         self._ahead: tuple[int, Floats] | None = None  # (position, what follows it): see `peek`
+        self.aligned = False
 
     @property
     def position(self) -> int:
@@ -245,15 +247,18 @@ class OnlineConv:
                 "inputs": state.inputs(state.first, state.position),
                 "future": state.future,
             }
-        return {"history": self._history.parts(), "steps": steps}
+        return {"history": self._history.parts(), "steps": steps, "aligned": int(self.aligned)}
 
     def restore(self, parts: Parts, threads: int) -> None:
         """Makes a new one what `parts` were taken of: it goes on with the same bits."""
         history, steps = parts.part("history"), parts.maybe_part("steps")
         self._history.restore(history)
+        self.aligned = parts.has("aligned") and parts.whole("aligned", 0, 1) == 1
         if steps is not None:
             self._base = steps.whole("base", 0, self._history.end)
-            self._state = self._taps.restored(steps, self._base, self._history.chunks, threads)
+            self._state = self._taps.restored(
+                steps, self._base, self._history.chunks, threads, aligned=self.aligned
+            )
             if not self._base + self._state.first <= self._history.end <= self.position:
                 raise steps.refuse(f"does not follow inputs that end at {self._history.end}")
             if (self._taps.decode == "direct") != (self._state.kind == "direct"):
@@ -322,7 +327,7 @@ class OnlineConv:
         if drop and wanted is not None and plan.kind == "rolling":
             plan = plan._replace(horizon=wanted)
         self._state = self._taps.begin(
-            plan, self._history.end, self._history.chunks, threads, drop=drop
+            plan, self._history.end, self._history.chunks, threads, drop=drop, aligned=self.aligned
         )
         self._base = self._history.end
         # Sequences of other layers look ahead at other steps.

@@ -29,6 +29,7 @@ from .step_plan import (
 Floats = NDArray[np.float32]
 ROW = 4 * LANES  # bytes of one row of one group
 FORMER_HORIZON = 1 << 17  # the longest that files hold
+ALIGNED = -1  # number of a first unit whose tiles, and those of all others, are due together
 LOOK_AHEAD = 32  # steps between which a growing filter is evaluated further
 
 
@@ -89,13 +90,16 @@ class OnlineTaps:
         threads: int,
         *,
         drop: bool = False,
+        aligned: bool = False,
     ) -> kernels.OnlineState:
         """A state that begins at `base` and follows the rows of chunks [G, P_i, 16], end to end;
-        drop: it must not need them, for `plan.horizon` steps.
+        drop: it must not need them, for `plan.horizon` steps. aligned: see OnlineConv.
         """
+        unit = ALIGNED if aligned else self.first_unit
         if drop or not plan.goes_back:
-            return self._state(plan, base, self.future(chunks, plan.horizon, threads), [], threads)
-        state = self._state(plan, base, None, chunks, threads)
+            future = self.future(chunks, plan.horizon, threads)
+            return self._state(plan, base, future, [], unit, threads)
+        state = self._state(plan, base, None, chunks, unit, threads)
         state.begin(threads=threads)
         return state
 
@@ -105,12 +109,13 @@ class OnlineTaps:
         base: int,
         future: Floats | None,
         past: Sequence[Floats],
+        unit: int,
         threads: int,
     ) -> kernels.OnlineState:
         if plan.goes_back:
             state = kernels.OnlineState.rolling_on(
                 self.filter(1, threads),
-                self.first_unit,
+                unit,
                 plan.period,
                 plan.longest,
                 plan.horizon,
@@ -126,7 +131,7 @@ class OnlineTaps:
         taps = plan.period if plan.kind == "closed" else 2 * plan.period
         prepared = self.filter(taps, threads)
         prepared.prepare(min(taps // 2, prepared.known), threads=threads)
-        return kernels.OnlineState(prepared, plan.horizon, self.first_unit, future, SURE_REWIND)
+        return kernels.OnlineState(prepared, plan.horizon, unit, future, SURE_REWIND)
 
     def look_ahead(self, state: kernels.OnlineState, position: int, threads: int) -> int:
         """Knows the taps that the next steps of a state, now at `position` of its sequence, need;
@@ -218,7 +223,7 @@ class OnlineTaps:
         return self.bank.groups * ROW * rows
 
     def restored(
-        self, steps: Parts, base: int, chunks: Sequence[Floats], threads: int
+        self, steps: Parts, base: int, chunks: Sequence[Floats], threads: int, *, aligned: bool
     ) -> kernels.OnlineState:
         """The state that begins at `base` and was saved as `steps`. InputError if none could.
 
@@ -248,7 +253,8 @@ class OnlineTaps:
         if not (fits and enough and short):
             raise steps.refuse(f"does not fit a filter of {taps} taps")
         past = chunks if plan.goes_back and future is None else []
-        state = self._state(plan, base, future, past, threads)
+        unit = ALIGNED if aligned else self.first_unit
+        state = self._state(plan, base, future, past, unit, threads)
         if inputs.shape[1]:
             self.filter(state.taps_for(first + inputs.shape[1]), threads)
             state.resume(first, inputs)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from conftest import PACKAGE_HOME
 from toy import CAUSAL, model, tokens
 
 from hyena_cpu import _isa, kernels
@@ -102,6 +103,7 @@ def test_idle_threads_spin_briefly_unless_the_user_says_how_long() -> None:
         run = subprocess.run(
             [sys.executable, "-c", code],
             env={**free, **given, "OMP_DISPLAY_ENV": "verbose"},
+            cwd=PACKAGE_HOME,
             capture_output=True,
             text=True,
             check=True,
