@@ -1,10 +1,8 @@
-// Extension _isa: what there is to know of the CPU before a build of the kernels is loaded.
+// Extension _isa: which of the kernel builds in this package the CPU can run.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -62,30 +60,9 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
-/// How many `pause` instructions take so long: some 3,500 or 20,000 for 200 us, from one CPU to another. 0 where there
-/// is no such instruction.
-std::int64_t pauses(double microseconds) {
-#if defined(__x86_64__)
-  using Clock = std::chrono::steady_clock;
-  constexpr int kTries = 5, kPauses = 100;
-  double least = 1e9;
-  for (int i = 0; i < kTries; i++) {
-    const Clock::time_point begin = Clock::now();
-    for (int k = 0; k < kPauses; k++) __builtin_ia32_pause();
-    least = std::min(least, std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
-  }
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(microseconds / least * kPauses));
-#else
-  static_cast<void>(microseconds);
-  return 0;
-#endif
-}
-
 }  // namespace
 
 PYBIND11_MODULE(_isa, m, py::mod_gil_not_used()) {
   m.def("built", [] { return split(HYENA_BUILDS); }, "Names of the kernel builds in this package, slowest first.");
   m.def("runs", &runs, py::arg("build"), "Whether this CPU can execute the named build.");
-  m.def("pauses", &pauses, py::arg("microseconds"),
-        "How many of the instructions that threads spin with take so long here; 0 where there are none.");
 }

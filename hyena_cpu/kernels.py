@@ -9,16 +9,11 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 from . import _isa
 from .errors import HyenaError
-
-SPIN_US = 200  # for which an idle thread spins, before it sleeps
-SPINNING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # what a user may say of it
 
 
 def available() -> list[str]:
@@ -34,23 +29,7 @@ def load(build: str) -> ModuleType:
         )
     if not _isa.runs(build):
         raise HyenaError(f"kernel build {build!r} needs instructions that this CPU does not have")
-    with _brief_spins():
-        return importlib.import_module(f"._kernels_{build}", __package__)
-
-
-@contextmanager
-def _brief_spins() -> Iterator[None]:
-    """Bounds how long idle threads spin, where the user does not say: libgomp is told when it is
-    loaded, and else spins for milliseconds, which keeps back whoever works on a busy machine.
-    """
-    pauses = 0 if any(name in os.environ for name in SPINNING) else _isa.pauses(SPIN_US)
-    if pauses:
-        os.environ["GOMP_SPINCOUNT"] = str(pauses)
-    try:
-        yield
-    finally:
-        if pauses:
-            os.environ.pop("GOMP_SPINCOUNT", None)  # another thread may have been here too
+    return importlib.import_module(f"._kernels_{build}", __package__)
 
 
 def choose() -> str:

@@ -13,6 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+# Read where kernels are loaded. Threads that wait for one another must not spin: tests ask for more
+# of them than many a machine has cores, and those that spin then keep back those that work.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import hyena_cpu
 from hyena_cpu import kernels as _kernels
 

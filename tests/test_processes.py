@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import PACKAGE_HOME
 from toy import CAUSAL, model, tokens
 
-from hyena_cpu import _isa, kernels
+from hyena_cpu import kernels
 
 HYBRID = CAUSAL["finite_hybrid"]
 
@@ -92,30 +88,3 @@ def test_python_goes_on_while_one_kernel_runs() -> None:
 def test_a_model_says_how_to_send_it_to_another_process() -> None:
     with pytest.raises(TypeError, match=r"send its path and call hyena_cpu\.load"):
         pickle.dumps(model(HYBRID))
-
-
-@pytest.mark.skipif(not kernels.module.openmp, reason="built without OpenMP")
-@pytest.mark.skipif(_isa.pauses(200) == 0, reason="threads spin with another instruction here")
-def test_idle_threads_spin_briefly_unless_the_user_says_how_long() -> None:
-    def told(**given: str) -> str:
-        code = "import os; from hyena_cpu import kernels; kernels.build; print(*os.environ)"
-        free = {n: v for n, v in os.environ.items() if n not in kernels.SPINNING}
-        run = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**free, **given, "OMP_DISPLAY_ENV": "verbose"},
-            cwd=PACKAGE_HOME,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        shown = re.search(r"GOMP_SPINCOUNT = '(\d+)'", run.stderr)
-        if shown is None:
-            pytest.skip("this OpenMP does not tell how long it spins")
-        assert ("GOMP_SPINCOUNT" in run.stdout.split()) == ("GOMP_SPINCOUNT" in given)
-        return shown[1]
-
-    assert (
-        500 <= int(told()) <= 100_000
-    )  # 200 us of pauses of 2 to 400 ns; libgomp's own is 300,000
-    assert told(GOMP_SPINCOUNT="77") == "77"
-    assert told(OMP_WAIT_POLICY="passive") == "0"
