@@ -95,11 +95,10 @@ class OnlineTaps:
         """A state that begins at `base` and follows the rows of chunks [G, P_i, 16], end to end;
         drop: it must not need them, for `plan.horizon` steps. aligned: see OnlineConv.
         """
-        unit = ALIGNED if aligned else self.first_unit
         if drop or not plan.goes_back:
             future = self.future(chunks, plan.horizon, threads)
-            return self._state(plan, base, future, [], unit, threads)
-        state = self._state(plan, base, None, chunks, unit, threads)
+            return self._state(plan, base, future, [], threads, aligned)
+        state = self._state(plan, base, None, chunks, threads, aligned)
         state.begin(threads=threads)
         return state
 
@@ -109,9 +108,10 @@ class OnlineTaps:
         base: int,
         future: Floats | None,
         past: Sequence[Floats],
-        unit: int,
         threads: int,
+        aligned: bool,
     ) -> kernels.OnlineState:
+        unit = ALIGNED if aligned else self.first_unit
         if plan.goes_back:
             state = kernels.OnlineState.rolling_on(
                 self.filter(1, threads),
@@ -253,8 +253,7 @@ class OnlineTaps:
         if not (fits and enough and short):
             raise steps.refuse(f"does not fit a filter of {taps} taps")
         past = chunks if plan.goes_back and future is None else []
-        unit = ALIGNED if aligned else self.first_unit
-        state = self._state(plan, base, future, past, unit, threads)
+        state = self._state(plan, base, future, past, threads, aligned)
         if inputs.shape[1]:
             self.filter(state.taps_for(first + inputs.shape[1]), threads)
             state.resume(first, inputs)

@@ -84,3 +84,18 @@ def shared_path(*parts: str) -> Path:
     if not path.exists():
         pytest.skip(f"{'/'.join(parts)} is absent; HYENA_CPU_SHARED names the folder that has it")
     return path
+
+
+def causal(w: npt.ArrayLike, taps: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The causal convolution of rows [G, S, 16] through float64 transforms."""
+    S, M = np.shape(w)[1], np.shape(w)[1] + np.shape(taps)[1]
+    # numpy's transforms are faster along the last axis
+    rows = (np.swapaxes(a, 1, 2).astype(np.float64, order="C") for a in (w, taps))
+    product = np.multiply(*(np.fft.rfft(a, M) for a in rows))
+    return np.fft.irfft(product, M)[..., :S].swapaxes(1, 2)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Variables for a process that imports the package under test: none of ours but these."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HYENA_CPU", "NO_COLOR"))}
+    return {**kept, "PYTHONPATH": str(PACKAGE_HOME), **changes}

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from conftest import PACKAGE_HOME
+from conftest import PACKAGE_HOME, environment
 from fake_model import FakeModel
 
 import hyena_cpu
@@ -24,10 +24,8 @@ from hyena_cpu.cli import main
 def run_cli(*args: object, data: bytes = b"", **variables: str) -> CompletedProcess[bytes]:
     """The program, with `data` as its standard input, and no variables of ours but these."""
     given, out, err = (io.TextIOWrapper(io.BytesIO(held), "utf-8") for held in (data, b"", b""))
-    with mock.patch.dict(os.environ), pytest.MonkeyPatch.context() as patch:
-        for name in [n for n in os.environ if n.startswith(("HYENA_CPU", "NO_COLOR"))]:
-            del os.environ[name]
-        os.environ.update(variables)
+    variables = environment(**variables)
+    with mock.patch.dict(os.environ, variables, clear=True), pytest.MonkeyPatch.context() as patch:
         patch.chdir(PACKAGE_HOME)
         for stream, name in ((given, "stdin"), (out, "stdout"), (err, "stderr")):
             patch.setattr(sys, name, stream)

@@ -18,7 +18,7 @@ import toy
 from conftest import PACKAGE_HOME
 from freed import give_back_freed
 from in_process import run_cli
-from test_cli import assert_one_line, environment
+from test_cli import assert_one_line, environment, started
 
 from hyena_cpu import LimitError, ModelError, config_json
 from hyena_cpu.bench_runs import kinds, machine, mixer_rows, model_rows, recall_rows
@@ -203,14 +203,7 @@ def test_ctrl_c_completes_the_document(tmp_path: Path) -> None:
 
 def interrupted(args: list[str], rows: int) -> str:
     """Standard output of a run that gets Ctrl-C after so many lines."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "hyena_cpu", *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=PACKAGE_HOME,
-        env=environment(),
-        text=True,
-    ) as process:
+    with started(*args, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(rows)]
         process.send_signal(signal.SIGINT)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PACKAGE_HOME
+from conftest import PACKAGE_HOME, environment
 from in_process import run_cli, run_fake
 
 HERE = Path(__file__).parent
@@ -26,11 +26,6 @@ COMMANDS = [
     *("generate", "score", "embed", "variants", "tokenize", "info", "bench", "verify", "convert"),
     *("mqar", "recall"),
 ]
-
-
-def environment(**changes: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HYENA_CPU", "NO_COLOR"))}
-    return {**kept, "PYTHONPATH": str(PACKAGE_HOME), **changes}
 
 
 def program(*args: str, env: Any = None, **settings: Any) -> subprocess.CompletedProcess[bytes]:
@@ -45,15 +40,20 @@ def program(*args: str, env: Any = None, **settings: Any) -> subprocess.Complete
     )
 
 
-def cut_short(*args: str, after: int) -> tuple[int, bytes]:
-    """Exit code and messages of the program, whose reader goes away after so many bytes."""
-    with subprocess.Popen(
+def started(*args: str, **settings: Any) -> subprocess.Popen[Any]:
+    """The same under way, with pipes to read its output and messages from."""
+    return subprocess.Popen(
         [sys.executable, "-m", "hyena_cpu", *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=PACKAGE_HOME,
-        env=environment(),
-    ) as run:
+        **{"env": environment(), **settings},
+    )
+
+
+def cut_short(*args: str, after: int) -> tuple[int, bytes]:
+    """Exit code and messages of the program, whose reader goes away after so many bytes."""
+    with started(*args) as run:
         assert run.stdout is not None
         assert run.stderr is not None
         run.stdout.read(after)

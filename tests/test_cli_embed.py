@@ -6,7 +6,6 @@ import gzip
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import PACKAGE_HOME, shared_path
 from in_process import run_cli
-from test_cli import assert_one_line, environment
+from test_cli import assert_one_line, environment, started
 from toy import dna_folder
 
 import hyena_cpu
@@ -264,13 +263,8 @@ def test_ctrl_c_leaves_a_part_that_resume_completes(
     whole, part = tmp_path / f"whole.{suffix}", tmp_path / f"v.{suffix}.part"
     run_cli(*args, "-o", whole, data=data)
     args += ["-o", str(tmp_path / f"v.{suffix}")]
-    with subprocess.Popen(
-        [sys.executable, "-m", "hyena_cpu", *args, "--log-file", str(tmp_path / "log"), "-v"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=PACKAGE_HOME,
-        env=environment() | {"NO_COLOR": "1"},
-    ) as run:
+    logged = ("--log-file", str(tmp_path / "log"), "-v")
+    with started(*args, *logged, stdin=subprocess.PIPE, env=environment(NO_COLOR="1")) as run:
         assert run.stdin is not None
         run.stdin.write(data[: len(data) // 2])  # and then it waits for more
         run.stdin.flush()

@@ -6,18 +6,15 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import PACKAGE_HOME
 from in_process import run_cli, run_fake
 from read_tables import read_table
-from test_cli import CASES, DNA, assert_one_line, environment
+from test_cli import CASES, DNA, assert_one_line, environment, started
 from toy import dna_folder
 
 import hyena_cpu
@@ -253,12 +250,7 @@ def test_ctrl_c_from_outside(tmp_path: Path, folder: Path) -> None:
         for i in range(600):
             file.write(f">r{i}\n{'ACGTTGCA' * 1250}\n")
     command = ["score", "-m", str(folder), "--fasta", str(source), "-o", str(path), "-t", "1"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "hyena_cpu", *command],
-        stderr=subprocess.PIPE,
-        cwd=PACKAGE_HOME,
-        env=environment(HYENA_CPU_THREADS="1"),
-    ) as process:
+    with started(*command, env=environment(HYENA_CPU_THREADS="1")) as process:
         sidecar = tmp_path / "t.tsv.part.json"
         while not (sidecar.exists() and json.loads(sidecar.read_text())["records"]):
             assert process.poll() is None, process.communicate()

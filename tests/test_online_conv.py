@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from conftest import SEED, misaligned, over_threads, rel_l2, strided_tiles
+from conftest import SEED, causal, misaligned, over_threads, rel_l2, strided_tiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,15 +25,6 @@ def decaying(rng: np.random.Generator, groups: int, K: int) -> np.ndarray:
     """Taps [groups, K, 16] of unit energy, decaying with time constant K / 4."""
     taps = rng.standard_normal((groups, K, 16)) * np.exp(-4 * np.arange(K) / K)[:, None]
     return (taps / np.linalg.norm(taps, axis=1, keepdims=True)).astype(np.float32)
-
-
-def causal(w: np.ndarray, taps: np.ndarray) -> np.ndarray:
-    """The causal convolution through float64 transforms."""
-    S, M = w.shape[1], w.shape[1] + taps.shape[1]
-    # numpy's transforms are faster along the last axis
-    rows = (a.swapaxes(1, 2).astype(np.float64, order="C") for a in (w, taps))
-    product = np.multiply(*(np.fft.rfft(a, M) for a in rows))
-    return np.fft.irfft(product, M)[..., :S].swapaxes(1, 2)
 
 
 def online_filter(kernels: ModuleType, taps: np.ndarray, horizon: int):

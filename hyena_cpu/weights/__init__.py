@@ -167,7 +167,8 @@ def convert(
     try:
         folder = origin if origin.is_dir() else origin.parent
         settings = expanded(config) if config is not None else folder / "config.json"
-        weights = _foreign(origin, settings, family, modulation_shift, os.path.realpath(target))
+        name = os.path.basename(os.path.realpath(target))
+        weights = _foreign(origin, folder, settings, family, modulation_shift, name)
         names = (_checked_tokenizer(weights, settings), "generation_config.json")
         extra = {n: (folder / n).read_bytes() for n in names if (folder / n).is_file()}
         save_folder(target, weights.config, weights.tensors, extra_files=extra)
@@ -182,14 +183,17 @@ def convert(
 
 
 def _foreign(
-    origin: Path, settings: Path, family: str | None, modulation_shift: float | None, target: str
+    origin: Path,
+    folder: Path,
+    settings: Path,
+    family: str | None,
+    modulation_shift: float | None,
+    name: str,
 ) -> Weights:
-    """What `convert` reads from a file or folder, named as the folder that it writes."""
+    """What `convert` reads: the file `origin` in a folder, or the folder itself."""
     if not origin.exists():
         raise ModelError(f"{origin}: no such file or folder to convert")
     tensors = _tensor_file(origin) if origin.is_dir() else origin
-    folder = origin if origin.is_dir() else origin.parent
-    name = os.path.basename(target)
     if tensors is None:
         return _load_folder(folder, settings, family, modulation_shift, name=name)
     data = config_json.read(settings)
