@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from . import planner, state_file
+from . import planner
 from .context import FEW_ROWS
 from .errors import LimitError
 from .state import State
+from .state_head import Head
 from .step_plan import FOR_EVER
 from .whole import WholeSequences
 
@@ -101,7 +102,7 @@ class Fitting(WholeSequences):
             self.check_length(length, new=1, room=n - 1, logits_rows=1, state=True)
         return n
 
-    def _check_loaded(self, head: state_file.Head) -> None:
+    def _check_loaded(self, head: Head) -> None:
         """LimitError if a saved state does not fit: with the steps that it holds memory for, and
         what is read of its file meanwhile.
         """

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import kernels, plan_phases, planner, step
+from . import kernels, plan_phases, plan_states, planner, step
 from .blocks import Block
 from .checks import check_whole
 from .config import ModelConfig
@@ -88,7 +88,7 @@ class Network:
             Block(layer, config, layers.under(f"layers.{i}."), self.convolutions)
             for i, layer in enumerate(config.layers)
         ]
-        if decode != "auto" and not any(one.stepped for one in plan_phases.taps_of(self)):
+        if decode != "auto" and not any(one.stepped for one in plan_states.taps_of(self)):
             raise InputError(
                 f"decode {decode!r} cannot act: {self.name} has no long convolution that goes on "
                 "token by token"

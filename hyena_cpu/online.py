@@ -21,10 +21,11 @@ from . import kernels
 from .context import FEW_ROWS
 from .errors import LimitError
 from .history import History
+from .online_steps import OnlineSteps
 from .online_taps import LOOK_AHEAD, OnlineTaps
 from .parts import Parts
 from .spectra import LANES
-from .step_plan import FOR_EVER, SHORTEST_HORIZON, SURE_REWIND, power_of_two
+from .step_plan import SHORTEST_HORIZON, SURE_REWIND, power_of_two
 
 Floats = NDArray[np.float32]
 # Up to FEW_ROWS, or this part of the history, a chunk goes row by row: a transform would have to go
@@ -43,17 +44,15 @@ class OnlineConv:
     def __init__(self, taps: OnlineTaps) -> None:
         self._taps = taps
         self._needed = taps.reach + SURE_REWIND
-        self._history = History(taps.bank.groups, self._needed)  # those of `_state` follow it
-        self._base = 0  # position at which `_state` began
-        self._state: kernels.OnlineState | None = None
-        self._sure = 0  # `_state` has all it needs for steps up to this position of its own
+        self._history = History(taps.bank.groups, self._needed)  # those of `_steps` follow it
+        self._steps: OnlineSteps | None = None
         self._ahead: tuple[int, Floats] | None = None  # (position, what follows it): see `peek`
         self.aligned = False
 
     @property
     def position(self) -> int:
         """Rows taken in so far."""
-        return self._history.end if self._state is None else self._base + self._state.position
+        return self._history.end if self._steps is None else self._steps.position
 
     @property
     def nbytes(self) -> int:
@@ -63,7 +62,7 @@ class OnlineConv:
     @property
     def steps_nbytes(self) -> int:
         """Bytes held, those of the history apart."""
-        return 0 if self._state is None else self._state.nbytes
+        return 0 if self._steps is None else self._steps.kernel.nbytes
 
     @property
     def chunks(self) -> list[Floats]:
@@ -93,7 +92,7 @@ class OnlineConv:
         """
         n = z.shape[1]
         if goes_by_steps(self.position, n) or self.last is not None:
-            return self._steps(z, threads, pre, skip, post)
+            return self._step(z, threads, pre, skip, post)
         self._stop()
         w = z
         if pre is not None:
@@ -132,7 +131,7 @@ class OnlineConv:
         for first, end in pairwise(offsets.tolist()):
             cut = slice(first, end)
             gates = [None if gate is None else gate[:, cut] for gate in (pre, post)]
-            z[:, cut] = self.fork()._steps(z[:, cut], threads, gates[0], skip, gates[1])
+            z[:, cut] = self.fork()._step(z[:, cut], threads, gates[0], skip, gates[1])
         return z
 
     def _added(self, n: int, threads: int) -> Floats | None:
@@ -154,30 +153,35 @@ class OnlineConv:
     def _newest(self, n: int) -> Floats:
         """Up to n of the newest inputs."""
         self._settle()
-        return self._history.newest(n, self._later())
+        steps = self._steps
+        later = None if steps is None else steps.inputs(self._history.end, steps.position)
+        return self._history.newest(n, later)
 
     def _settle(self) -> None:
-        """Lets go of history once the state has forgotten what followed it."""
-        if self._state is not None and self._first == self._base + self._state.first:
+        """Lets go of history once the steps have forgotten what followed it."""
+        if self._forgotten:
             self._history.set(None, self._first)
+
+    @property
+    def _forgotten(self) -> bool:
+        """Whether the steps have let go of their oldest rows: they hold all that is ever needed."""
+        return self._steps is not None and self._steps.first > self._steps.base
 
     @property
     def _first(self) -> int:
         """Position of the first row held, of those without a gap."""
-        if self._state is None or self._state.first == 0:
-            return self._history.first
-        return self._base + self._state.first
-
-    def _later(self) -> Floats | None:
-        """The inputs after the history: a copy of those the state alone holds."""
-        if self._state is None:
-            return None
-        return self._state.inputs(self._history.end - self._base, self._state.position)
+        forgotten = self._steps if self._forgotten else None
+        return self._history.first if forgotten is None else forgotten.first
 
     def reserve(self, n: int, threads: int = 1) -> None:
         """Prepares for n further steps now (16,384 at most), so that none of them has to."""
-        if n > 0 and (self._state is None or self._state.room < n):
+        if n > 0 and self._room < n:
             self._start(threads, n)
+
+    @property
+    def _room(self) -> int:
+        """Steps that memory is there for."""
+        return 0 if self._steps is None else self._steps.kernel.room
 
     def drop_history(self, n: int, threads: int = 1) -> None:
         """`reserve`, and then lets go of the rows before the present base, if they are more than
@@ -185,27 +189,28 @@ class OnlineConv:
         """
         if self.last is not None:  # long ago
             return
-        if n > 0 and (self._state is None or self._state.room < n or self._state.kind == "rolling"):
-            self._start(threads, n, drop=True)
-        if self._state is not None and self._state.kind != "endless":
-            self._history.set(None, self._base)
+        steps = self._steps
+        if n > 0 and (steps is None or self._room < n or steps.kernel.kind == "rolling"):
+            steps = self._start(threads, n, drop=True)
+        if steps is not None and steps.kernel.kind != "endless":
+            self._history.set(None, steps.base)
             self._ahead = None
 
     @property
     def last(self) -> int | None:
         """Where the sequence has to end, for want of the rows before the present base."""
-        first = self._first
-        if self._state is None or first == 0 or first < self._base:
+        first, steps = self._first, self._steps
+        if steps is None or first == 0 or first < steps.base:
             return None
         enough = self.position - first >= self._taps.reach
-        return None if enough else self._base + self._state.horizon
+        return None if enough else steps.end
 
     @property
     def oldest(self) -> int:
         """The earliest position that `rewind` can go back to."""
         first = self._first
         oldest = 0 if first == 0 else first + self._taps.reach
-        return oldest if self._state is None else min(oldest, self._base + self._state.oldest)
+        return oldest if self._steps is None else min(oldest, self._steps.oldest)
 
     def rewind(self, position: int) -> None:
         """Back to an earlier position. Bit for bit as if the rows since had not been taken in, as
@@ -217,8 +222,8 @@ class OnlineConv:
         if not 0 <= position <= self.position:
             raise LimitError(f"cannot rewind to {position}: the sequence is at {self.position}")
         self._ahead = None
-        if self._state is not None and position - self._base >= self._state.oldest:
-            self._state.rewind(position - self._base)
+        if self._steps is not None and position >= self._steps.oldest:
+            self._steps.rewind(position)
             return
         if position < self.oldest:
             raise LimitError(
@@ -231,22 +236,13 @@ class OnlineConv:
         """An independent copy that shares the history."""
         twin = copy(self)
         twin._history = self._history.fork()
-        twin._state = None if self._state is None else self._state.fork()
+        twin._steps = None if self._steps is None else self._steps.fork()
         return twin
 
     def parts(self) -> dict[str, Any]:
         """Everything to go on from, as plain data; what is in tiles can be computed again."""
         self._settle()
-        state, steps = self._state, None
-        if state is not None:
-            steps = {
-                "base": self._base,
-                "horizon": min(state.horizon, FOR_EVER),
-                "period": state.period if state.kind in ("rolling", "direct") else 0,
-                "first": state.first,
-                "inputs": state.inputs(state.first, state.position),
-                "future": state.future,
-            }
+        steps = None if self._steps is None else self._steps.parts()
         return {"history": self._history.parts(), "steps": steps, "aligned": int(self.aligned)}
 
     def restore(self, parts: Parts, threads: int) -> None:
@@ -255,13 +251,14 @@ class OnlineConv:
         self._history.restore(history)
         self.aligned = parts.has("aligned") and parts.whole("aligned", 0, 1) == 1
         if steps is not None:
-            self._base = steps.whole("base", 0, self._history.end)
-            self._state = self._taps.restored(
-                steps, self._base, self._history.chunks, threads, aligned=self.aligned
+            base = steps.whole("base", 0, self._history.end)
+            kernel = self._taps.restored(
+                steps, base, self._history.chunks, threads, aligned=self.aligned
             )
-            if not self._base + self._state.first <= self._history.end <= self.position:
+            self._steps = OnlineSteps(base, kernel, base)
+            if not self._steps.first <= self._history.end <= self.position:
                 raise steps.refuse(f"does not follow inputs that end at {self._history.end}")
-            if (self._taps.decode == "direct") != (self._state.kind == "direct"):
+            if (self._taps.decode == "direct") != (kernel.kind == "direct"):
                 self._convert(steps)
         first = self._history.first
         if first > 0 and self.position - first < self._taps.reach and self.last is None:
@@ -273,7 +270,7 @@ class OnlineConv:
             raise saved.refuse("lacks the inputs before it, which decode 'direct' needs")
         self._stop()
 
-    def _steps(
+    def _step(
         self,
         z: Floats,
         threads: int,
@@ -285,7 +282,7 @@ class OnlineConv:
         done = 0
         while done < z.shape[1]:
             state = self.make_room(threads)
-            n = min(self._sure - state.position, z.shape[1] - done)
+            n = min(self.sure, z.shape[1] - done)
             cut = (slice(None), slice(done, done + n))
             kernels.online_conv(
                 [state],
@@ -301,38 +298,35 @@ class OnlineConv:
         return y
 
     def make_room(self, threads: int) -> kernels.OnlineState:
-        """The state, ready for one more step at least."""
-        state = self._state
-        if state is None or state.room == 0:
-            state = self._start(threads, None)
-        if state.position >= self._sure:
+        """The kernel's state, ready for one more step at least."""
+        steps = self._steps
+        if steps is None or self._room == 0:
+            steps = self._start(threads, None)
+        if steps.ready <= 0:
             self._settle()
-            steps = self._taps.look_ahead(state, self.position, threads)
-            self._sure = state.position + min(steps, state.room)
-        return state
+            n = self._taps.look_ahead(steps.kernel, self.position, threads)
+            steps.sure = self.position + min(n, self._room)
+        return steps.kernel
 
     @property
     def sure(self) -> int:
         """Steps that need no `make_room` before them."""
-        return 0 if self._state is None else self._sure - self._state.position
+        return 0 if self._steps is None else self._steps.ready
 
-    def _start(
-        self, threads: int, wanted: int | None, *, drop: bool = False
-    ) -> kernels.OnlineState:
+    def _start(self, threads: int, wanted: int | None, *, drop: bool = False) -> OnlineSteps:
         """A new base here."""
         if self.last is not None:
             raise LimitError(f"the history of this sequence was dropped: it ends at {self.last}")
         self._stop()
-        plan = self._taps.plan(self._history.end, wanted)
+        base, chunks = self._history.end, self._history.chunks
+        plan = self._taps.plan(base, wanted)
         if drop and wanted is not None and plan.kind == "rolling":
             plan = plan._replace(horizon=wanted)
-        self._state = self._taps.begin(
-            plan, self._history.end, self._history.chunks, threads, drop=drop, aligned=self.aligned
-        )
-        self._base = self._history.end
+        kernel = self._taps.begin(plan, base, chunks, threads, drop=drop, aligned=self.aligned)
         # Sequences of other layers look ahead at other steps.
-        self._sure = min(self._state.room, 1 + self._taps.first_unit % LOOK_AHEAD)
-        return self._state
+        ready = min(kernel.room, 1 + self._taps.first_unit % LOOK_AHEAD)
+        self._steps = OnlineSteps(base, kernel, base + ready)
+        return self._steps
 
     def _stop(self, position: int | None = None) -> None:
         """Everything back into the history, or what comes before `position`, which `oldest` allows:
@@ -342,10 +336,9 @@ class OnlineConv:
         history, end = self._history, self.position if position is None else position
         if end < history.end:
             history.drop_newest(history.end - end)
-        elif self._state is not None and end > history.end:
-            first = history.end - self._base
-            history.append(self._state.inputs(first, end - self._base))
-        self._state = None
+        elif self._steps is not None and end > history.end:
+            history.append(self._steps.inputs(history.end, end))
+        self._steps = None
 
 
 def goes_by_steps(position: int, n: int) -> bool:

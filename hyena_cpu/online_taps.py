@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import kernels
 from .filters import LongFilter
 from .parts import Parts
-from .spectra import BLOCK_BYTES, LANES, TAPS_BYTES, FilterBank, tile_bytes
+from .spectra import BLOCK_BYTES, LANES, FilterBank
 from .spectra_cache import SpectraCache
 from .step_plan import (
     DIRECT_PERIOD,
@@ -155,7 +155,7 @@ class OnlineTaps:
         groups = self.bank.groups
         out = np.zeros((groups, rows, LANES), np.float32)
         lags = min(history + rows, self.bank.source.taps)
-        block = self._block(lags)
+        block = groups_at_once(lags)
         for g0 in range(0, groups, block):
             g1 = min(g0 + block, groups)
             taps = self.bank.tiles(g0, g1, 0, lags, threads)
@@ -165,62 +165,6 @@ class OnlineTaps:
                 ahead += chunk.shape[1]
         self.bank.release()
         return out
-
-    @staticmethod
-    def _block(lags: int) -> int:
-        """Groups whose taps `future` makes at once."""
-        return max(1, BLOCK_BYTES // (lags * ROW))
-
-    def starting_bytes(self, history: int, wanted: int | None, threads: int) -> int:
-        """Bytes that pass by when steps begin after `history` rows, beside what stays."""
-        plan = self.plan(history, wanted)
-        lags = min(self._known(plan, history), self.bank.source.taps)
-        making = self._making(lags)
-        if plan.goes_back:  # of each thread: parts of transforms, copies of what lies apart
-            return max(making - self._spectra(plan, history, 1), threads * ROW * 7 * plan.period)
-        rows = min(plan.horizon, self.reach)
-        if history == 0 or rows == 0:
-            return making
-        lags = min(history + rows, self.bank.source.taps)
-        groups = min(self._block(lags), self.bank.groups)
-        filling = self.filling_bytes(history, wanted, threads) + self.bank.network_bytes(lags)[1]
-        made = self.bank.groups * ROW * rows + groups * ROW * lags
-        return made + max(self._making(lags), filling)
-
-    def filling_bytes(self, history: int, wanted: int | None, threads: int) -> int:
-        """Bytes that kernels work in while a history is summed up for steps."""
-        plan = self.plan(history, wanted)
-        rows = min(plan.horizon, self.reach)
-        if plan.goes_back or history == 0 or rows == 0:
-            return 0
-        points = kernels.transform_size(min(history + rows, 4 * rows))
-        # Of each thread: a part of the sum, a padded block of the past, its spectrum, the product.
-        return threads * ROW * (rows + 3 * points)
-
-    def _making(self, lags: int) -> int:
-        """Bytes that pass by while so many taps are made."""
-        channels = min(self.bank.groups * ROW * lags, max(ROW * lags, TAPS_BYTES))
-        network = self.bank.network_bytes(lags)[1] + self.bank.source.working_bytes(lags)
-        return network + channels
-
-    def _known(self, plan: StepPlan, length: int, steps: int = 1) -> int:
-        """Taps that are known at most after `steps` steps of a plan that began at `length`."""
-        if not plan.goes_back:
-            return plan.period if plan.kind == "closed" else 2 * plan.period
-
-        def needed(ahead: int) -> int:
-            now, following = plan.periods_at(length, steps + ahead)
-            return max(2 * following, length + steps + ahead + plan.period + now + following)
-
-        soon = needed(looked_ahead(length + steps))  # approached by two taps a step
-        return min(soon, needed(LOOK_AHEAD) + 2 * (steps + LOOK_AHEAD))
-
-    def _spectra(self, plan: StepPlan, length: int, steps: int) -> int:
-        """Bytes of the spectra of tiles after `steps` steps of a plan that began at `length`."""
-        rows = 2 * plan.period if plan.kind == "closed" else 4 * plan.period
-        if plan.kind == "rolling":
-            rows = 4 * max(plan.periods_at(length, steps))
-        return self.bank.groups * ROW * rows
 
     def restored(
         self, steps: Parts, base: int, chunks: Sequence[Floats], threads: int, *, aligned: bool
@@ -259,56 +203,10 @@ class OnlineTaps:
             state.resume(first, inputs)
         return state
 
-    def history_bytes(self, length: int) -> int:
-        """Bytes of the rows that an OnlineConv keeps of `length` that came at once."""
-        needed = self.reach + SURE_REWIND
-        return tile_bytes(self.bank.groups, length if length <= 2 * needed else needed)
 
-    def steps_bytes(self, length: int, wanted: int | None = None, steps: int = 1) -> int:
-        """Bytes of an OnlineConv beside a history of all its rows, after `steps` of the `wanted`
-        that follow `length` rows.
-        """
-        plan = self.plan(length, wanted)
-        rows = plan.tile_rows(self.bank.groups, length, steps) + 2 * LANES
-        if plan.goes_back:
-            # Of many groups a cell is half empty, and those that begin one soon are few.
-            rows += min(plan.cell + 4 * plan.cell // self.bank.groups, 2 * plan.cell)
-            if length + steps > 2 * (self.reach + SURE_REWIND):  # some of them are twice there
-                rows += min(steps, plan.held_rows(self.reach + 1))
-        else:
-            rows += plan.held_rows(self.reach + 1)
-        return self.bank.groups * ROW * rows + self.future_bytes(length, wanted)
-
-    def future_bytes(self, length: int, wanted: int | None = None) -> int:
-        """Bytes of what a history of so many rows adds to steps, if that is summed up at once."""
-        plan = self.plan(length, wanted)
-        rows = 0 if plan.goes_back or length == 0 else min(plan.horizon, self.reach)
-        return self.bank.groups * ROW * rows
-
-    def state_bytes(self, length: int, ahead: int | None = None) -> int:
-        """Bytes of an OnlineConv at most, once it steps on from `length` rows; `ahead`: for so many
-        steps, having dropped its history.
-        """
-        if ahead is not None and self.longest is not None:  # where those steps began, at the latest
-            length = min(length, max(self.longest - ahead, 0))
-        plan = self.plan(length, ahead)
-        # Chunks are dropped whole, and one much longer than what is needed is cut.
-        needed = self.reach + SURE_REWIND
-        history, steps = min(length, 2 * needed + plan.held_rows(self.reach + 1)), 1
-        if ahead is not None and plan.kind != "endless":
-            history, steps = 0, ahead
-            if plan.kind == "rolling":  # what the history adds, and the inputs to come
-                history = min(ahead, self.reach) + ahead
-        return self.bank.groups * ROW * history + self.steps_bytes(length, ahead, steps)
-
-    def filter_bytes(self, length: int, wanted: int | None = None, steps: int = 1) -> int:
-        """Bytes of the filters, which sequences share, after `steps` of the `wanted` steps that
-        follow `length` rows.
-        """
-        plan = self.plan(length, wanted)
-        known = min(self._known(plan, length, steps), self.bank.source.taps)
-        head = kernels.head_taps + LANES
-        return self.bank.groups * ROW * (known + head) + self._spectra(plan, length, steps)
+def groups_at_once(lags: int) -> int:
+    """Groups of which `OnlineTaps.future` makes so many taps at once."""
+    return max(1, BLOCK_BYTES // (lags * ROW))
 
 
 def looked_ahead(position: int) -> int:

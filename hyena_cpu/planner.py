@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from . import plan_phases
 from .checks import check_whole
 from .errors import InputError, LimitError
-from .plan_phases import Call, Rows
+from .plan_call import Call
+from .plan_phases import Rows
 
 BATCH_ROWS = 16384  # tokens of short sequences that are worked on together
 # Freed memory that the allocator keeps, and small objects; of large arrays, parts of pages.

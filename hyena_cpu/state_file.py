@@ -17,13 +17,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import secrets
 import stat
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,8 +30,8 @@ from numpy.typing import NDArray
 
 from .errors import HyenaError, InputError
 from .files import sync_folder
-from .parts import MOST, Parts
-from .step_plan import FOR_EVER
+from .parts import Parts
+from .state_head import ALIGN, KINDS, Head, parse, places, sizes
 
 Array = NDArray[Any]
 
@@ -41,74 +39,8 @@ MAGIC = b"HYCSTATE"
 VERSION = 2  # 1 lacks the period of convolutions
 PREFIX = struct.Struct("<8sIIQ")
 DIGEST = 32
-ALIGN = 64
-KINDS = {"float32": "<f4", "float64": "<f8", "int32": "<i4"}
 MAX_HEADER = 16 << 20
-MAX_RANK = 8
 PIECE = 1 << 20  # bytes hashed at a time
-
-
-@dataclass(frozen=True)
-class Head:
-    """What a file says of itself before its arrays are read."""
-
-    fingerprint: str
-    position: int
-    isa: str  # kernels that it was saved by: with others a run goes on to rounding
-    state: Any  # the tree, see `parts`
-    shapes: list[tuple[int, ...]]
-    kinds: list[str]
-    begins: int  # where the arrays begin
-
-    @property
-    def prepared(self) -> tuple[int, int, bool]:
-        """(number, base, dropped) of the longest steps of a convolution that memory is held for:
-        how many, where they begin, whether the rows before them are gone. 0 where it is not fixed.
-        """
-        gone = not self._history
-        found = [(number, base, base > 0 and gone) for number, base in self._steps]
-        return max(found, default=(0, 0, False))
-
-    @property
-    def room_end(self) -> int:
-        """The position up to which every convolution has memory for its steps; 0 if one has not."""
-        convolutions = sum("history" in one and "steps" in one for one in _dicts(self.state))
-        ends = [base + number for number, base in self._steps]
-        return min(ends) if ends and len(ends) == convolutions else 0
-
-    @property
-    def _steps(self) -> list[tuple[int, int]]:
-        """(number, base) of steps that memory is held for at once, of each convolution."""
-        found, gone = [], not self._history
-        for one in _dicts(self.state):
-            base, number = one.get("base"), one.get("horizon")
-            if type(base) is type(number) is int and number < FOR_EVER:
-                fixed = one.get("period", 0) == 0 or (base > 0 and gone)
-                found += [(number, base)] if fixed else []
-        return found
-
-    @property
-    def copied(self) -> int:
-        """Bytes of the arrays that a state does not hold as they are."""
-        sizes = dict(enumerate(_sizes(self.shapes, self.kinds)))
-        history = self._history
-        return sum(size for array, size in sizes.items() if array not in history)
-
-    @property
-    def _history(self) -> set[int]:
-        """Numbers of the arrays that are rows before steps."""
-        chunks = [one["rows"] for one in _dicts(self.state) if "rows" in one and len(one) == 1]
-        arrays = [rows.get("array") for rows in chunks if isinstance(rows, dict)]
-        return {array for array in arrays if type(array) is int}
-
-
-def _dicts(value: Any) -> Iterator[dict[str, Any]]:
-    """Every dict of a tree."""
-    if isinstance(value, dict):
-        yield value
-    for item in value.values() if isinstance(value, dict) else value:
-        if isinstance(item, dict | list):
-            yield from _dicts(item)
 
 
 # ---- writing
@@ -158,7 +90,7 @@ def _without_arrays(value: Any, arrays: list[Array]) -> Any:
 
 
 def _header(state: Any, arrays: list[Array], fingerprint: str, isa: str) -> bytes:
-    starts, _ = _places([a.nbytes for a in arrays])
+    starts, _ = places([a.nbytes for a in arrays])
     entries = [
         {"dtype": str(a.dtype), "shape": list(a.shape), "offset": start}
         for a, start in zip(arrays, starts, strict=True)
@@ -175,7 +107,7 @@ def _write(file: BinaryIO, header: bytes, arrays: list[Array]) -> None:
         digest.update(data)
         file.write(data)
 
-    starts, end = _places([a.nbytes for a in arrays])
+    starts, end = places([a.nbytes for a in arrays])
     put(PREFIX.pack(MAGIC, VERSION, len(header), PREFIX.size + len(header) + end + DIGEST))
     put(header)
     at = 0
@@ -186,16 +118,6 @@ def _write(file: BinaryIO, header: bytes, arrays: list[Array]) -> None:
             stored = np.ascontiguousarray(array, KINDS[str(array.dtype)])
             put(stored.reshape(-1).view(np.uint8).data)
     file.write(digest.digest())
-
-
-def _places(sizes: list[int]) -> tuple[list[int], int]:
-    """Where each array of so many bytes begins, and where the last one ends."""
-    starts, at = [], 0
-    for size in sizes:
-        start = -(-at // ALIGN) * ALIGN
-        starts.append(start)
-        at = start + size
-    return starts, at
 
 
 # ---- reading
@@ -212,7 +134,7 @@ class StateFile:
     def parts(self) -> Parts:
         """The tree with its arrays, which are read now."""
         arrays = []
-        starts, _ = _places(_sizes(self.head.shapes, self.head.kinds))
+        starts, _ = places(sizes(self.head.shapes, self.head.kinds))
         for shape, kind, start in zip(self.head.shapes, self.head.kinds, starts, strict=True):
             values = np.empty(shape, KINDS[kind])
             self._file.seek(self.head.begins + start)
@@ -272,50 +194,4 @@ def _checked(file: BinaryIO, path: str | Path) -> Head:
         left -= len(piece)
     if digest.digest() != file.read(DIGEST):
         raise InputError(f"{path}: damaged: its checksum does not fit its content")
-    return _head(header, path, PREFIX.size + length, room)
-
-
-def _head(header: bytes, path: str | Path, begins: int, room: int) -> Head:
-    """The header, with every array within the `room` bytes that follow it."""
-    try:
-        head = json.loads(header)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: damaged: its header is no JSON") from error
-    top = Parts(f"{path}: header", head, [])
-    names = [head.get(name) for name in ("fingerprint", "isa")]
-    if not all(isinstance(name, str) for name in names):
-        raise top.refuse("must name fingerprint and isa")
-    entries = head.get("arrays")
-    if not isinstance(entries, list):
-        raise top.refuse("has no list of arrays")
-    shapes = [_shape(entry) for entry in entries]
-    if None in shapes:
-        raise top.refuse("describes an array that is none")
-    checked = [shape for shape in shapes if shape is not None]
-    kinds = [entry["dtype"] for entry in entries]
-    starts, end = _places(_sizes(checked, kinds))
-    if end != room or starts != [entry["offset"] for entry in entries]:
-        raise top.refuse(f"describes {end} bytes of arrays, but the file has {room}")
-    position = top.part("state").whole("position")
-    return Head(names[0], position, names[1], head["state"], checked, kinds, begins)
-
-
-def _sizes(shapes: list[tuple[int, ...]], kinds: list[str]) -> list[int]:
-    """Bytes of each array."""
-    items = (np.dtype(KINDS[kind]).itemsize for kind in kinds)
-    return [item * math.prod(shape) for item, shape in zip(items, shapes, strict=True)]
-
-
-def _shape(entry: Any) -> tuple[int, ...] | None:
-    """The shape of an array's entry; None if it describes none."""
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "offset"}:
-        return None
-    shape = entry["shape"]
-    if entry["dtype"] not in tuple(KINDS) or type(entry["offset"]) is not int:
-        return None
-    if not isinstance(shape, list) or len(shape) > MAX_RANK:
-        return None
-    if any(type(n) is not int or not 0 <= n < MOST for n in shape):
-        return None
-    # numpy multiplies the lengths of an empty array too.
-    return tuple(shape) if math.prod(max(n, 1) for n in shape) < MOST else None
+    return parse(header, path, PREFIX.size + length, room)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_online_conv import PROMISED, causal, decaying, gates_of, normal
 
-from hyena_cpu import kernels
+from hyena_cpu import kernels, online_bytes
 from hyena_cpu.errors import LimitError
 from hyena_cpu.filters import ExplicitFilter
 from hyena_cpu.online import OnlineConv, extend_each
@@ -58,7 +58,7 @@ def test_any_chunks_give_the_convolution(
     assert conv.position == z.shape[1]
     kept = min(K - 1, z.shape[1])
     np.testing.assert_array_equal(conv.history(), z[:, z.shape[1] - kept :])
-    assert conv.nbytes <= shared.state_bytes(conv.position)
+    assert conv.nbytes <= online_bytes.state(shared, conv.position)
     back = conv.position - min(100, conv.position)
     conv.rewind(back)  # wherever the base is
     again = feed(conv, z[:, back:], [1] * (z.shape[1] - back))
@@ -213,11 +213,11 @@ def test_memory_is_as_declared(rng: np.random.Generator, K: int, length: int) ->
     if length:
         conv.extend(normal(rng, G, length, 16), 1)
     conv.extend(normal(rng, G, 1, 16), 1)
-    declared = shared.state_bytes(length)
+    declared = online_bytes.state(shared, length)
     assert conv.nbytes <= declared
     for _ in range(70):  # a finite filter's memory stays where it is
         conv.extend(normal(rng, G, 60, 16), 1)
-    assert 0.3 * declared <= conv.nbytes <= shared.state_bytes(length + 4200)
+    assert 0.3 * declared <= conv.nbytes <= online_bytes.state(shared, length + 4200)
 
 
 def test_filters_are_prepared_once(rng: np.random.Generator) -> None:
@@ -240,4 +240,4 @@ def test_no_room_is_made_beyond_the_longest_sequence(rng: np.random.Generator) -
     assert bounded.plan(350, None).horizon == 64
     conv = OnlineConv(bounded)
     assert rel_l2(feed(conv, z, [300] + [1] * 100), causal(z, taps)) <= PROMISED
-    assert conv.nbytes <= bounded.state_bytes(300) < free.state_bytes(300)
+    assert conv.nbytes <= online_bytes.state(bounded, 300) < online_bytes.state(free, 300)

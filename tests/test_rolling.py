@@ -21,7 +21,7 @@ from test_state import same_bits
 from test_state_online import through_a_file
 from toy import CAUSAL, model, tokens
 
-from hyena_cpu import LimitError, step_plan
+from hyena_cpu import LimitError, online_bytes, step_plan
 from hyena_cpu.online import OnlineConv, extend_each
 from hyena_cpu.online_taps import LOOK_AHEAD
 from hyena_cpu.step_plan import SURE_REWIND
@@ -57,7 +57,7 @@ def test_sequences(rng: np.random.Generator, K: int, chunks: list[int]) -> None:
     assert rel_l2(y, causal(z, taps)) <= PROMISED
     kept = min(K - 1, z.shape[1])
     np.testing.assert_array_equal(conv.history(), z[:, z.shape[1] - kept :])
-    assert conv.nbytes <= shared.state_bytes(conv.position)
+    assert conv.nbytes <= online_bytes.state(shared, conv.position)
 
 
 @pytest.mark.usefixtures("short")
@@ -73,7 +73,7 @@ def test_filters_become_known_little_by_little(rng: np.random.Generator) -> None
         state = conv.make_room(1)
         known.append(state.filter.known)
         assert state.taps_for(1) <= known[-1]
-        assert known[-1] * 64 * G <= shared.filter_bytes(200, None, state.position)
+        assert known[-1] * 64 * G <= online_bytes.filters(shared, 200, None, state.position)
     assert np.diff(known).max() <= 2 * LOOK_AHEAD
     assert shared.plan(200, None).periods_at(200, 1500) == (128, 128)
     assert shared.plan(200, None).period == 32
@@ -134,7 +134,7 @@ def test_a_dropped_history_is_not_needed(rng: np.random.Generator) -> None:
             y = np.concatenate([y, feed(conv, z[:, 300 + first : 800 + first], [1] * 500)], axis=1)
             assert rel_l2(y, want[:, : 800 + first]) <= PROMISED
             assert conv.last == conv.position == 800 + first
-            assert conv.nbytes <= shared.state_bytes(300 + first, 500)
+            assert conv.nbytes <= online_bytes.state(shared, 300 + first, 500)
             with pytest.raises(LimitError, match=f"it ends at {800 + first}"):
                 conv.extend(z[:, :1], 1)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernels
+from .. import kernels, online_bytes
 from ..config import BaseConvConfig
 from ..context import Context
 from ..conv_state import ConvState, ConvTail, tail_bytes
@@ -123,4 +123,4 @@ class BaseConv:
         """See Mixer."""
         if self.config.filter is None:
             return tail_bytes(self.config.short_taps, self.d_model, self.d_model)
-        return sum(taps.state_bytes(length, ahead) for taps in self.taps)
+        return sum(online_bytes.state(taps, length, ahead) for taps in self.taps)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernels
+from .. import kernels, online_bytes
 from ..config import H3ConvConfig, LongConvConfig
 from ..context import Context
 from ..conv_state import ConvState
@@ -92,8 +92,10 @@ class LongConv:
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
         """See Mixer."""
-        each = [taps.state_bytes(length, ahead) for taps in self.taps]
-        shared = 0 if ahead is not None else (len(each) - 1) * self.taps[0].history_bytes(length)
+        each = [online_bytes.state(taps, length, ahead) for taps in self.taps]
+        shared = (
+            0 if ahead is not None else (len(each) - 1) * online_bytes.history(self.taps[0], length)
+        )
         return sum(each) - shared
 
 
@@ -146,7 +148,7 @@ class H3Conv:
 
     def state_bytes(self, length: int, ahead: int | None = None) -> int:
         """See Mixer."""
-        return sum(taps.state_bytes(length, ahead) for taps in self.taps)
+        return sum(online_bytes.state(taps, length, ahead) for taps in self.taps)
 
 
 def convolve(

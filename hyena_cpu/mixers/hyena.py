@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernels
+from .. import kernels, online_bytes
 from ..config import HyenaConfig
 from ..context import Context
 from ..conv_state import ConvState, ConvTail, rows_before, tail_bytes
@@ -146,7 +146,7 @@ class Hyena:
         """See Mixer."""
         tiles = tile_bytes(-(-self.d_model // LANES), rows)
         if kept and alone:  # what the state does not hold; outputs go where gates were
-            held = all(taps.history_bytes(rows) >= tiles for taps in self.taps)
+            held = all(online_bytes.history(taps, rows) >= tiles for taps in self.taps)
             return [("gates and values", tiles * (self.config.order - held))]
         # A convolution works in place unless its input is that of several sequences.
         if kept:
@@ -161,7 +161,7 @@ class Hyena:
         """See Mixer."""
         channels = (self.config.order + 1) * self.d_model
         tail = tail_bytes(self.config.short_taps, channels, self.d_model)
-        return tail + sum(taps.state_bytes(length, ahead) for taps in self.taps)
+        return tail + sum(online_bytes.state(taps, length, ahead) for taps in self.taps)
 
 
 def pad_lanes(values: Floats) -> Floats:
