@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .checks import as_array
 from .errors import InputError
 
 
@@ -22,7 +23,7 @@ def token_ids(ids: ArrayLike, rows: int, *, empty: bool = False) -> NDArray[np.i
     if isinstance(ids, str | bytes):
         raise InputError("token ids are needed, got text: encode it with model.tokenizer")
     try:
-        array = np.asarray(ids)
+        array = as_array("token ids", ids)
     except ValueError as error:
         raise InputError(f"token ids must be one list of integers: {error}") from None
     if array.ndim != 1:

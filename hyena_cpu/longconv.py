@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kernels
+from .checks import as_array
 from .closing import Closing
 from .errors import InputError
 from .threads import default_threads
@@ -202,7 +203,7 @@ def _gate(name: str, gate: npt.ArrayLike, x: FloatArray) -> FloatArray:
 
 
 def _float32(name: str, values: npt.ArrayLike) -> FloatArray:
-    array = np.asarray(values)
+    array = as_array(f"longconv: {name}", values)
     if array.dtype != np.float32:
         raise InputError(
             f"longconv: {name} has dtype {array.dtype} but needs float32; "

@@ -123,6 +123,8 @@ def test_bad_arguments_are_named() -> None:
             conv(x.astype(dtype))
     with pytest.raises(InputError, match=r"pre_gate has shape \[4, 19\] but x has shape"):
         conv(x, pre_gate=x[:, 1:])
+    with pytest.raises(InputError, match="longconv: pre_gate: some values are masked"):
+        conv(x, pre_gate=np.ma.masked_less(x, 2))
     with pytest.raises(InputError, match="post_gate has dtype float64"):
         conv(x, post_gate=np.ones((4, 20)))
     with pytest.raises(InputError, match=r"taps has shape \[10\] but needs \[channels, length\]"):

@@ -340,6 +340,7 @@ def test_told_tokens_are_the_states_own() -> None:
         ([1 << 31, 2, 3], "token id 2147483648 is outside"),
         ([-1, 2, 3], "token id -1 is outside"),
         ([1, 2], "tell: 2 tokens for a state at 3"),
+        (np.ma.masked_equal([1, 2, 3], 2), "token ids: some values are masked"),
     ):
         with pytest.raises(InputError, match=why):
             state.tell(wrong)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..checks import as_array
 from ..errors import InputError
 from ..text_stream import Utf8Stream
 
@@ -55,7 +56,7 @@ class TokenStream:
 
 def with_text(ids: ArrayLike, vocab_size: int, whose: str) -> list[int]:
     """ids [T] as a list; InputError if they are no list of ids, or one has no text."""
-    array = np.asarray(ids)
+    array = as_array("token ids", ids)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InputError(
             f"{whose} decodes a list of ids, not {array.dtype} of shape {list(array.shape)}"
