@@ -30,8 +30,25 @@ void OnlineFilter::append(const TileView& taps, std::shared_ptr<const void> owne
   };
   for (std::int64_t g = 0; g < groups_; g++) begin(head_.get(), g, kHead), begin(near_.get(), g, kBase);
   const std::lock_guard<std::mutex> hold(lock_);
-  pieces_.push_back({taps, first, std::move(owner)});
+  if (first > 0 && taps.length <= kFew) {
+    store(taps, first);
+  } else {
+    pieces_.push_back({taps, first, std::move(owner), 0});
+  }
   known_.store(first + taps.length, std::memory_order_release);
+}
+
+void OnlineFilter::store(const TileView& taps, std::int64_t first) {
+  if (pieces_.back().room < taps.length) {
+    const std::int64_t room = std::min(kStore, total_ - first), stride = (room | 1) * kTile;
+    const std::shared_ptr<float[]> rows = aligned_array<float>(groups_ * stride);
+    pieces_.push_back({{rows.get(), groups_, 0, stride}, first, rows, room});
+  }
+  Piece& piece = pieces_.back();
+  for (std::int64_t g = 0; g < groups_; g++)
+    std::copy_n(taps.group(g), taps.length * kTile, piece.taps.group(g) + piece.taps.length * kTile);
+  piece.taps.length += taps.length;
+  piece.room -= taps.length;
 }
 
 std::int64_t OnlineFilter::nbytes() const {

@@ -19,8 +19,8 @@ class OnlineFilter {
   /// Throws std::bad_alloc.
   OnlineFilter(std::int64_t groups, std::int64_t total);
 
-  /// Adds the next taps [G, n, 16], which `owner` keeps in memory: kHead of them at first if there are so many.
-  /// Throws std::bad_alloc.
+  /// Adds the next taps [G, n, 16], which `owner` keeps in memory, or a copy of a few: kHead of them at first if there
+  /// are so many. Throws std::bad_alloc.
   void append(const TileView& taps, std::shared_ptr<const void> owner);
 
   std::int64_t groups() const { return groups_; }
@@ -31,6 +31,9 @@ class OnlineFilter {
   std::int64_t nbytes() const;
 
   static constexpr std::int64_t kHead = 2 * kDirect;
+  /// Up to kFew taps are few, and go where there is room for kStore: small pieces of memory that stay leave holes
+  /// among those that do not.
+  static constexpr std::int64_t kFew = 128, kStore = 1024;
   /// The first kHead taps of one group, zero beyond the last.
   const float* head(std::int64_t g) const { return head_.get() + g * kHead * kTile; }
   /// The first kBase of them, close to those of the other groups.
@@ -48,7 +51,9 @@ class OnlineFilter {
     TileView taps;
     std::int64_t first;
     std::shared_ptr<const void> owner;
+    std::int64_t room;  // further taps that there is memory for
   };
+  void store(const TileView& taps, std::int64_t first);
   static constexpr int kLevels = 40;
   struct Spectrum {
     std::once_flag made;

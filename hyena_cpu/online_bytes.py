@@ -29,6 +29,9 @@ def steps(taps: OnlineTaps, length: int, wanted: int | None = None, taken: int =
         rows += min(plan.cell + 4 * plan.cell // taps.bank.groups, 2 * plan.cell)
         if length + taken > 2 * (taps.reach + SURE_REWIND):  # some of them are twice there
             rows += min(taken, plan.held_rows(taps.reach + 1))
+        now = plan.periods_at(length, taken)[0] if plan.kind == "rolling" else plan.period
+        if now > plan.period:  # where tiles of shorter periods were, not everything else fits in
+            rows += now
     else:
         rows += plan.held_rows(taps.reach + 1)
     return taps.bank.groups * ROW * rows + future(taps, length, wanted)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import online_bytes, plan_states, pooling
 from .online import ahead_for
+from .online_taps import ROW
 from .plan_call import Call
 from .plan_states import mixers_of, stepped, taps_of
 from .spectra import SCRATCH_KEPT, tile_bytes
@@ -26,8 +27,9 @@ Rows = tuple[tuple[str, int], ...]
 
 def layers(model: Network, call: Call) -> Iterator[Rows]:
     """What is held while each layer mixes, the residual stream apart."""
+    filters = _filters_so_far(model, call)
     if model.config.positions is not None:
-        yield (("embedded positions", 4 * model.config.d_model * call.tokens),)
+        yield filters, ("embedded positions", 4 * model.config.d_model * call.tokens)
     done, todo = 0, sum(plan_states.before(mixer, call) for mixer in mixers_of(model, call))
     for mixer in mixers_of(model, call):
         own = plan_states.before(mixer, call)
@@ -36,11 +38,11 @@ def layers(model: Network, call: Call) -> Iterator[Rows]:
         buffers = mixer.buffers(call.tokens, alone=alone, kept=kept)
         if call.steps:
             own = max(own, plan_states.after(mixer, call))
-            yield (*buffers, ("state", done + todo + own))
+            yield (*buffers, filters, ("state", done + todo + own))
         else:
             own = own if call.peek else plan_states.prompt(mixer, call) * call.states
             state = ("state", done + todo + own)
-            yield (*buffers, *_convolving(model, mixer, call), state)
+            yield (*buffers, *_convolving(model, mixer, call), filters, state)
         done += plan_states.between(mixer, call)
 
 
@@ -77,6 +79,7 @@ def head(model: Network, call: Call, logits_rows: int, hidden_rows: int, scored:
         ("hidden states", 4 * width * hidden_rows),
         ("logits", 4 * model.config.logits_width * logits_rows),
         ("log-probabilities", LOGPROB_BYTES * model.config.logits_width * rows if scored else 0),
+        _filters_so_far(model, call),
         ("state", plan_states.all_after(model, call)),
     )
 
@@ -85,41 +88,44 @@ def preparations(model: Network, call: Call) -> Iterator[Rows]:
     """What is held while steps are prepared for, one layer at a time."""
     if not call.prepares or call.dropped:
         return
-    states = plan_states.all_after(model, call)
+    states, filters = plan_states.all_after(model, call), step_filters(model, call, 1)
     if call.ahead is None:
-        yield ("what the history adds", _starting(model, taps_of(model), call)), ("state", states)
+        adds = ("what the history adds", _starting(model, taps_of(model), call))
+        yield _kept(model, call), adds, filters, ("state", states)
         return
     residual = ("residual stream", 4 * model.config.d_model * call.tokens)
     for mixer in mixers_of(model, call):  # as soon as the layer is done
         buffers = mixer.buffers(call.tokens, alone=True, kept=True)
         adds = ("what the history adds", _starting(model, mixer.taps, call))
-        yield residual, *buffers, adds, ("state", states + plan_states.prompt(mixer, call))
+        yield residual, *buffers, adds, filters, ("state", states + plan_states.prompt(mixer, call))
+
+
+def stepped_on(model: Network, call: Call) -> Rows:
+    """What is held when all the steps that a call has prepared for have been taken, by the states
+    and by forks of them.
+    """
+    at = call.base, call.wanted, model.threads
+    each = [one for one in taps_of(model) if one.stepped and call.prepares]
+    filling = max((online_bytes.filling(one, *at) for one in each), default=0)
+    rows = _kept(model, call, filling), *loaded(model, call)
+    if call.copies == 0:
+        return rows
+    own = sum(plan_states.own(mixer, call) for mixer in mixers_of(model, call))
+    return *rows, ("copies of it", call.copies * call.states * own)
 
 
 def loaded(model: Network, call: Call) -> Rows:
-    """What is held when states that such a call leaves have come from a file."""
-    return (("state", plan_states.all_after(model, call)),)
+    """The same, of states that have come from a file."""
+    return step_filters(model, call, call.taken), ("state", plan_states.all_after(model, call))
 
 
-def copied(model: Network, call: Call) -> Rows:
-    """What is held when the call is done and its states have been forked."""
-    if call.copies == 0:
-        return ()
-    mixers, taps = mixers_of(model, call), taps_of(model)
-    idle = max(
-        (one.bank.idle_bytes(call.new, call.after, model.threads) for one in taps), default=0
-    )
-    if call.prepares:
-        at = call.base, call.wanted, model.threads
-        idle += max((online_bytes.filling(one, *at) for one in taps if one.stepped), default=0)
-    return (
-        ("kept by kernels", min(SCRATCH_KEPT, idle)),
-        ("state", plan_states.all_after(model, call)),
-        (
-            "copies of it",
-            call.copies * call.states * sum(plan_states.own(mixer, call) for mixer in mixers),
-        ),
-    )
+def _kept(model: Network, call: Call, more: int = 0) -> tuple[str, int]:
+    """What kernels keep of what they worked in, `more` of it at another place of the call."""
+    new, end = call.new, call.after
+    if call.steps:  # they follow a prompt; a longer one does not leave more
+        new = end = min(call.before, SCRATCH_KEPT // ROW)
+    idle = [one.bank.idle_bytes(new, end, model.threads) for one in taps_of(model)] if new else []
+    return "kept by kernels", min(SCRATCH_KEPT, max(idle, default=0) + more)
 
 
 def _starting(model: Network, taps: list[OnlineTaps], call: Call) -> int:
@@ -134,12 +140,19 @@ def networks(model: Network, call: Call) -> int:
     return sum(bank.network_bytes(call.after)[0] for bank in banks)
 
 
-def step_filters(model: Network, call: Call) -> int:
-    """Bytes of the filters as steps need them, which all sequences share."""
-    if not call.prepares:
-        return 0
-    at = call.base, call.wanted, call.taken
-    return sum(online_bytes.filters(one, *at) for one in taps_of(model, call.depth) if one.stepped)
+def step_filters(model: Network, call: Call, taken: int) -> tuple[str, int]:
+    """Filters as steps need them, which all sequences share, after so many of them."""
+    at = call.base, call.wanted, taken
+    each = [one for one in taps_of(model, call.depth) if one.stepped and call.prepares]
+    return "filters for steps", sum(online_bytes.filters(one, *at) for one in each)
+
+
+def _filters_so_far(model: Network, call: Call) -> tuple[str, int]:
+    """The same, while tokens are taken in."""
+    if call.before:  # other steps may have gone further
+        return step_filters(model, call, call.taken)
+    name, first = step_filters(model, call, 1)
+    return name, 0 if call.ahead is None else first
 
 
 def kept_spectra(model: Network, call: Call) -> int:

@@ -46,19 +46,29 @@ def after(mixer: Mixer, call: Call) -> int:
         rows = ahead_for(call.new)
         sums = sum(tile_bytes(one.bank.groups, rows) for one in stepped(mixer))
         return before(mixer, call) + sums
-    length = call.after + call.room
     if call.ahead is not None:
-        return mixer.state_bytes(length, call.ahead) * call.states
-    plans = [one.plan(call.base, call.wanted) for one in stepped(mixer)]
-    if plans and all(plan.kind == "closed" for plan in plans):
-        length = call.after  # what steps take in is held by them
-    held = prompt(mixer, call, length)
+        return mixer.state_bytes(call.after + call.room, call.ahead) * call.states
+    held = _rows(mixer, call)
     if call.prepares:
-        if not plans:  # made room in, a window lets go of what is out of sight
-            held = min(held, mixer.state_bytes(length))
         at = call.base, call.wanted, call.taken
         held += sum(online_bytes.steps(one, *at) for one in stepped(mixer))
     return held * call.states
+
+
+def _rows(mixer: Mixer, call: Call) -> int:
+    """Of one sequence, what it has taken in and will be, when the call is done with it."""
+    length, convolutions = call.after + call.room, stepped(mixer)
+    if not convolutions:
+        held = prompt(mixer, call, length)
+        # Made room in, a window lets go of what is out of sight.
+        return min(held, mixer.state_bytes(length)) if call.prepares else held
+    if all(one.plan(call.base, call.wanted).kind == "closed" for one in convolutions):
+        return prompt(mixer, call, call.after)  # what steps take in is held by them
+    held = prompt(mixer, call, length)
+    # Convolutions may share the rows of a prompt, but not those that come one by one.
+    grown = sum(online_bytes.history(one, length) for one in convolutions)
+    grown -= sum(online_bytes.history(one, call.base) for one in convolutions)
+    return held + max(0, grown - (held - prompt(mixer, call, call.base)))
 
 
 def all_after(model: Network, call: Call) -> int:

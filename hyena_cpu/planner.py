@@ -114,7 +114,6 @@ def plan(
         ("ids and positions", (4 + 4 + 8 + 8) * call.tokens),
         *max(phases, key=lambda rows: sum(size for _, size in rows)),
         ("filter networks", plan_phases.networks(model, call)),
-        ("filters for steps", plan_phases.step_filters(model, call)),
         ("blocks in work", work),
     )
     rest = ALLOCATOR_BYTES + (EARLIER_BYTES if call.before else 0)
@@ -136,7 +135,7 @@ def _phases(
         yield residual, *rows
     yield residual, *plan_phases.head(model, call, logits_rows, hidden_rows, scored)
     yield from plan_phases.preparations(model, call)
-    yield plan_phases.copied(model, call)
+    yield plan_phases.stepped_on(model, call)
 
 
 def batch_rows(model: Network) -> int:

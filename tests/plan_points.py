@@ -102,6 +102,12 @@ elif call == "end":  # room for as much as the context holds
     room = p["longest"] - length
     plans = [plan(model, length + room, room=room, ahead=room)]
     out = model.prefill(ids, max_new_tokens=room, history="drop")
+elif call == "far":  # the same, history kept, and all of it is used
+    room = p["longest"] - length
+    plans = [plan(model, length + room, room=room)]
+    out = model.prefill(ids, max_new_tokens=room)
+    for _ in range(room):
+        model.step(out, 1)
 elif call in ("twins", "forks"):  # a copy of a prompt's state goes on, its history kept or dropped
     room, drop = p["longest"] - length, call == "forks"
     plans = [plan(model, length + room, room=room, ahead=room if drop else None, copies=1)]
@@ -198,7 +204,7 @@ class Point:
     def name(self) -> str:
         size = f"{self.batch}x{self.length}" if self.batch > 1 else f"{self.length}"
         far = f"+{self.steps}" if self.longest else ""
-        if self.call in ("end", "twins", "forks", "load"):
+        if self.call in ("end", "far", "twins", "forks", "load"):
             far = f"+{self.longest - self.length}" if self.longest else ""
         return f"{self.model}-{self.call}-{size}{far}-{self.threads}"
 
@@ -232,6 +238,7 @@ def _points() -> list[Point]:
             for n, room in ((1, 16_000), (8, 600), (32, 300))
         ]
         found += [Point(model, "load", n * K) for n in (1, 32)]
+        found += [Point(model, "far", n * K, longest=n * K + 24_000) for n in (1, 8, 32)]
     found += [Point("attention", call, n * K) for call in ("score", "prefill") for n in (1, 8)]
     found += [Point("circle", call, n * K) for call in ("hidden", "last") for n in (1, 8, 32)]
     found += [Point("circle", "last", 500, batch=4), Point("circle", "last", 32 * K, threads=1)]

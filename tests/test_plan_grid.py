@@ -37,6 +37,7 @@ QUICK = {
     "circle-hidden-8192-2",
     "longconv-prefill-8192-2",
     "longconv-drop-1024-2",
+    "longconv-far-1024+24000-2",
     "attention-prefill-1024-2",
     "words-logits-8192-2",
     "words-score-8192-2",
