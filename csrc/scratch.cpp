@@ -29,10 +29,14 @@ AlignedArray<float> BlockPool::take(std::int64_t floats) {
   return aligned_array<float>(floats);
 }
 
-void BlockPool::leave(std::int64_t floats, AlignedArray<float> data) {
+void BlockPool::leave(std::int64_t floats, AlignedArray<float> data) noexcept {
   const std::lock_guard<std::mutex> hold(lock_);
   if (floats > most_) return;
-  blocks_.push_back({floats, std::move(data)});
+  try {
+    blocks_.push_back({floats, std::move(data)});
+  } catch (const std::bad_alloc&) {
+    return;  // destructors leave blocks
+  }
   kept_ += floats;
   while (kept_ > most_) {
     kept_ -= blocks_.front().floats;

@@ -17,7 +17,8 @@ class BlockPool {
 
   /// One of `floats` floats that was left here, else a new one. Throws std::bad_alloc.
   AlignedArray<float> take(std::int64_t floats);
-  void leave(std::int64_t floats, AlignedArray<float> data);
+  /// Gives the block back to the system where there is no memory to note it.
+  void leave(std::int64_t floats, AlignedArray<float> data) noexcept;
   /// Keeps nothing any more: arrays that outlive a pass would else hold what it has left.
   void close();
 
