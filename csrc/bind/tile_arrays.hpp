@@ -22,10 +22,11 @@ inline FloatArray new_tiles(std::int64_t groups, std::int64_t length, const Memo
   auto owned = std::make_unique<Owned>(Owned{floats, nullptr, memory});
   owned->data = memory ? memory->take(floats) : aligned_array<float>(floats);
   float* const data = owned->data.get();
-  const py::capsule owner(owned.release(), [](void* p) {
+  const py::capsule owner(owned.get(), [](void* p) {
     const std::unique_ptr<Owned> last(static_cast<Owned*>(p));
     if (last->memory) last->memory->leave(last->floats, std::move(last->data));
   });
+  owned.release();
   const std::int64_t size = sizeof(float);
   return view_of({groups, length, kTile}, {stride * size, kTile * size, size}, data, owner);
 }
