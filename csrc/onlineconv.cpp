@@ -18,16 +18,17 @@ void OnlineState::tile(std::int64_t g, int level, std::int64_t s) {
   if (closed) future = std::min(future, plan_.horizon - s);
   // The tile across a closed plan has the lags of the largest one within it: past + future is the period.
   const int lags_of = cross ? level - 1 : level;
-  unit.tile_at[static_cast<std::size_t>(level)] = s + unit.phase;
   float* const out = buffer(unit, level);
   if (TilePlan::size(lags_of) <= kDirect) {  // a cell is not smaller
-    return carry_direct(input_run(unit, s + unit.phase - past).data, past, filter_->head(g), out, future);
+    carry_direct(input_run(unit, s + unit.phase - past).data, past, filter_->head(g), out, future);
+  } else {
+    const std::int64_t rows = past + future - 1;
+    const Scratch padded(2 * size * kTile, 1);
+    copy_inputs(g, s - past, s, padded.of(0));
+    std::fill_n(padded.of(0) + past * kTile, (rows - past) * kTile, 0.0f);
+    carry_padded(padded.of(0), past, filter_->spectrum(lags_of, g), out, future);
   }
-  const std::int64_t rows = past + future - 1;
-  const Scratch padded(2 * size * kTile, 1);
-  copy_inputs(g, s - past, s, padded.of(0));
-  std::fill_n(padded.of(0) + past * kTile, (rows - past) * kTile, 0.0f);
-  carry_padded(padded.of(0), past, filter_->spectrum(lags_of, g), out, future);
+  unit.tile_at[static_cast<std::size_t>(level)] = s + unit.phase;
 }
 
 /// What has to be known before the block that begins at s.

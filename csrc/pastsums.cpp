@@ -125,6 +125,7 @@ void OnlineState::sum_directly(std::int64_t g, Period now) {
   Unit& unit = units_[static_cast<std::size_t>(g)];
   float* const out = buffer(unit, TilePlan::levels(now.length));
   const Scratch part(now.length * kTile, 1);
+  unit.tile_at.back() = -1;  // what was there is gone, even if the new sums end in an exception
   std::fill_n(out, now.length * kTile, 0.0f);
   for (std::int64_t w = blocks_before(unit, now).lowest, n = 0; w < now.begin; w += n) {
     const RowRun run = row_run(unit, g, w, w);
