@@ -71,11 +71,10 @@ class OnlineTaps:
     def filter(self, taps: int, threads: int) -> kernels.OnlineFilter:
         """The filter, of which so many taps are known at least, or all there are."""
         bank = self.bank
-        taps = min(taps, bank.source.taps)
+        taps = min(max(taps, kernels.head_taps), bank.source.taps)
         with self._lock:
             if self._filter is None:
                 self._filter = kernels.OnlineFilter(bank.groups, bank.source.taps)
-                taps = max(taps, min(kernels.head_taps, bank.source.taps))
             known = self._filter.known
             if known < taps:
                 self._filter.append(bank.tiles(0, bank.groups, known, taps, threads))

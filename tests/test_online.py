@@ -231,6 +231,21 @@ def test_filters_are_prepared_once(rng: np.random.Generator) -> None:
     assert kernels.OnlineState(large, 100, 0).horizon == 128
 
 
+def test_a_filter_whose_first_taps_found_no_memory_is_made_later(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = online_taps(decaying(rng, G, 9000))
+
+    def fails(*_: object) -> np.ndarray:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shared.bank, "tiles", fails)
+        with pytest.raises(MemoryError):
+            shared.filter(1, 1)
+    assert shared.filter(1, 1).known == kernels.head_taps
+
+
 def test_no_room_is_made_beyond_the_longest_sequence(rng: np.random.Generator) -> None:
     taps, z = decaying(rng, G, 400), normal(rng, G, 400, 16)
     free = online_taps(taps)
