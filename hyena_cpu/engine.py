@@ -96,8 +96,8 @@ class Engine(Fitting):
         last = self._own(state).logits
         if last is None:
             raise InputError(
-                "token_logprobs_after: the next token of this state is not known (it is empty, was "
-                "rewound, or a call was interrupted): take in a token first"
+                "token_logprobs_after: the next token of this state is not known (it is empty, or "
+                "was rewound): take in a token first"
             )
         first = log_softmax(last[None])[0]
         checked = [self.check_ids(ids) for ids in sequences]
@@ -121,7 +121,7 @@ class Engine(Fitting):
         ids = self.check_ids(ids)
         state = self.new_state()
         x = self._run([state], [ids], scored=True)
-        state.logits = self._logits_of(self._normed(x[-1:]))[0]
+        _done([state], self._logits_of(self._normed(x[-1:])))
         return state, self._target_logprobs(x[:-1], ids[1:])
 
     # ---- sequences under way
@@ -168,10 +168,11 @@ class Engine(Fitting):
         if latency is not None:
             _align(state, latency)
         x = self._run([state], [ids], ahead=ahead, room=room)[-1:].copy()
-        state.logits = self._logits_of(self._normed(x))[0]
-        if state.last is None and room > 0:  # checked with the prompt
+        for layer in state.layers:
+            layer.reserve(room)  # checked with the prompt
+        if state.last is None and room > 0:
             state.room = state.position, state.position + room
-        state.reserve(room)
+        _done([state], self._logits_of(self._normed(x)))
         return state
 
     def _ahead(self, room: int, max_new_tokens: int | None, history: str) -> int | None:
@@ -212,7 +213,7 @@ class Engine(Fitting):
         ids = self.check_ids(ids)
         rows = self._normed(self._run([self._own(state)], [ids], logits_rows=len(ids)))
         logits = self._logits_of(rows)
-        state.logits = logits[-1].copy()
+        _done([state], logits[-1:])
         return logits
 
     def step(self, states: State | Sequence[State], tokens: int | Sequence[int]) -> Floats:
@@ -238,14 +239,13 @@ class Engine(Fitting):
             logits = self._logits_of(self._normed(x))
         else:
             logits = self._recorded_step(self._recorded, states, tokens)
-        for state, row in zip(states, logits, strict=True):
-            state.logits = row.copy()
+        _done(states, logits)
         return logits
 
     def _recorded_step(
         self, recorded: RecordedStep, states: list[State], tokens: list[int]
     ) -> Floats:
-        """What `_run` and the head do, in one call."""
+        """What `_run` and the head do, in one call; states are torn until `_done`."""
         for state in states:
             if state.last is not None:
                 state.check_room(1)
@@ -255,7 +255,6 @@ class Engine(Fitting):
         logits = recorded.run(states, tokens, self.threads)
         for state in states:
             state.position += 1
-            state.torn = False
         return logits
 
     def _step_tokens(self, tokens: Any) -> list[int]:
@@ -300,7 +299,8 @@ class Engine(Fitting):
         room: int = 0,
         scored: bool = False,
     ) -> Floats:
-        """Appends one piece to each state, or only reads it; rows [sum of lengths, D].
+        """Appends one piece to each state, or only reads it; rows [sum of lengths, D]. States that
+        took one in are torn until `_done`.
 
         ahead: histories are dropped but for so many further tokens. room, scored: as for
         `planner.plan`.
@@ -340,8 +340,16 @@ class Engine(Fitting):
             state.position += n
             if ahead is not None:
                 state.find_last()
-            state.torn = False
         return x
+
+
+def _done(states: list[State], logits: Floats) -> None:
+    """States have taken in all that a call gave them, the last of which has these logits [B, V]. Up
+    to here they are torn: whoever called again would have it taken in twice.
+    """
+    rows = [row.copy() for row in logits]
+    for state, row in zip(states, rows, strict=True):
+        state.logits, state.torn = row, False
 
 
 def _align(state: State, latency: str) -> None:

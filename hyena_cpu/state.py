@@ -71,10 +71,10 @@ class State(Closing):
     """One sequence under way: feed it with `Model.extend` or `Model.step`.
 
     position: tokens taken in so far. logits: float32 [logits_width] of the last one, or None where
-    they are not known: at the start, and after a rewind. torn: a call was interrupted while it
-    changed the layers; the state cannot go on. last: where it has to end, because its history was
-    dropped, or None. room: from where to where its memory was made and checked at once. As a
-    context it is closed at the end.
+    they are not known: at the start, and after a rewind. torn: a call was interrupted, or failed,
+    after it had begun to change the layers; the state cannot go on. last: where it has to end,
+    because its history was dropped, or None. room: from where to where its memory was made and
+    checked at once. As a context it is closed at the end.
     """
 
     def __init__(

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from toy import CAUSAL, causal, implicit, layer, model, tokens
 
-from hyena_cpu import LimitError
+from hyena_cpu import InputError, LimitError
 from hyena_cpu.config import HyenaConfig
-from hyena_cpu.errors import HyenaError
 from hyena_cpu.model import Model
 from hyena_cpu.state import State
 
@@ -104,13 +103,13 @@ def test_a_history_is_dropped_twice() -> None:
     np.testing.assert_allclose(state.logits, want, atol=1e-4 * np.abs(want).max())
 
 
-def test_logits_of_an_interrupted_call_are_not_those_of_the_one_before(
+def test_tokens_of_a_call_that_failed_are_not_taken_in_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     m, ids = model(CAUSAL["order2"]), tokens(60)
 
-    def interrupted(_: object) -> None:
-        raise KeyboardInterrupt
+    def fails(_: object) -> None:
+        raise MemoryError
 
     calls = {
         "extend": lambda state: m.extend(state, ids),
@@ -120,12 +119,18 @@ def test_logits_of_an_interrupted_call_are_not_those_of_the_one_before(
     for name, call in calls.items():
         state = m.prefill(ids)
         with monkeypatch.context() as patch:
-            patch.setattr(m, "_logits_of", interrupted)
+            patch.setattr(m, "_logits_of", fails)
             if name == "_step":
                 patch.setattr(m, "_recorded", None)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(MemoryError):
                 call(state)
-        assert state.position > len(ids)
         assert state.logits is None, name
-        with pytest.raises(HyenaError, match="a call was interrupted"):
-            m.token_logprobs_after(state, [5])
+        for again in (call, lambda state: m.token_logprobs_after(state, [5])):
+            with pytest.raises(InputError, match="interrupted call"):
+                again(state)
+    state = m.prefill(ids)
+    monkeypatch.setattr(state.layers[1], "reserve", fails)
+    with pytest.raises(MemoryError):
+        m.prefill(ids, state, max_new_tokens=5)
+    with pytest.raises(InputError, match="interrupted call"):
+        m.prefill(ids, state)
