@@ -116,7 +116,7 @@ def snapshot(
             raise ModelError(f"{where}: {_no_weights(found, pickles)}")
         pickles = _pickles(list_repo_files(repo, revision=revision))
         raise ModelError(f"{where}: {_not_fetched(repo, pickles)}")
-    except ModelError:
+    except (ModelError, MemoryError):
         raise
     except Exception as error:  # also those of the HTTP library, which is another in every release
         raise ModelError(f"{where}: {_why(error, cache, offline)}") from error

@@ -271,6 +271,19 @@ def test_pickles_are_never_executed(torch: Any, tmp_path: Path) -> None:
     assert trace.exists()
 
 
+def test_a_file_that_finds_no_memory_is_not_called_damaged(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    torch.save({"a": torch.zeros(2)}, tmp_path / "x.pt")
+    monkeypatch.setattr(torch, "load", fails)
+    config = GOLDEN / "hyenadna/hf_causal_lm.config.json"
+    with pytest.raises(MemoryError):
+        convert(tmp_path / "x.pt", tmp_path / "native", config=config)
+
+
 def test_other_content_is_refused(torch: Any, tmp_path: Path) -> None:
     config = GOLDEN / "hyenadna/hf_causal_lm.config.json"
     path = tmp_path / "x.pt"

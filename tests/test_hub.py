@@ -128,6 +128,17 @@ def test_a_cache_without_weights_or_with_a_part(tmp_path: Path) -> None:
         hyena_cpu.load(REPO, cache_dir=tmp_path / "b", offline=True)
 
 
+def test_no_memory_is_not_the_fault_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fails)
+    with pytest.raises(MemoryError):
+        hyena_cpu.load(REPO, cache_dir=tmp_path)
+
+
 def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ModelError, match=r"no such folder; .* pip install 'hyena-cpu\[hub\]'"):

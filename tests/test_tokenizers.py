@@ -226,6 +226,19 @@ def test_damaged_files_are_refused(name: str, bpe_file: Path, tmp_path: Path) ->
     assert str(path) in str(caught.value)
 
 
+def test_a_file_that_finds_no_memory_is_not_called_damaged(
+    bpe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        @staticmethod
+        def from_str(_: str) -> None:
+            raise MemoryError
+
+    monkeypatch.setattr("tokenizers.Tokenizer", Full)
+    with pytest.raises(MemoryError):
+        BpeTokenizer(bpe_file)
+
+
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="missing"):
         from_config(TokenizerConfig("hf"), tmp_path)

@@ -167,7 +167,7 @@ def _parse(text: str, path: Path) -> Any:
 
     try:
         return Tokenizer.from_str(text)
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # a panic of the library is no Exception
         raise ModelError(f"{path}: the tokenizer is damaged: {error}") from None

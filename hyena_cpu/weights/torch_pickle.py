@@ -45,7 +45,9 @@ def read(path: Path, skip: Callable[[str], bool]) -> dict[str, NDArray[np.float3
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever the unpickler trips over, the file is the cause
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever else the unpickler trips over, the file is the cause
         raise ModelError(f"{path}: not a PyTorch file of plain tensors: {_why(error)}") from error
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
