@@ -273,11 +273,12 @@ void bind_step(py::module_& m) {
            "The last: logits of norm(x).")
       .def(
           "seat",
-          [](const RecordedTape& tape, const std::vector<py::object>& tails, const std::vector<py::object>& convs) {
-            return tape.seat(pointers<ConvTail>(tails), pointers<OnlineState>(convs),
-                             py::make_tuple(py::cast(tails), py::cast(convs)));
+          [](const py::object& tape, const std::vector<py::object>& tails, const std::vector<py::object>& convs) {
+            // Not keep_alive, which loses the seat and all it holds where it finds no memory.
+            return tape.cast<const RecordedTape&>().seat(pointers<ConvTail>(tails), pointers<OnlineState>(convs),
+                                                         py::make_tuple(tape, py::cast(tails), py::cast(convs)));
           },
-          py::keep_alive<0, 1>(), py::arg("tails"), py::arg("convs"),
+          py::arg("tails"), py::arg("convs"),
           "What one state remembers of Hyena layers, for `run`: a ConvTail of each, and an OnlineState of every\n"
           "convolution, in the order of the layers and all different.")
       .def("run", &RecordedTape::run, py::arg("tokens"), py::arg("positions"), py::arg("seats"),
