@@ -88,6 +88,13 @@ def test_verdict(name: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("length", [640, 35615, 66176])
+def test_a_length_may_begin_as_another_format_does(length: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(build(json.dumps({"a": tensor()}).encode().ljust(length), bytes(8)))
+    np.testing.assert_array_equal(read(path)["a"], np.zeros(2, np.float32))
+
+
 LIES = {
     "zip": (b"PK\x03\x04" + bytes(40), "zip archive"),
     "gzip": (b"\x1f\x8b" + bytes(40), "gzip"),

@@ -90,7 +90,8 @@ def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Entry], int]:
     actual = os.fstat(file.fileno()).st_size
     begin = file.read(24)
     for magic, meaning in _OTHER_FORMATS.items():
-        if begin.startswith(magic):
+        # A header of 640 bytes, say, has a length that begins as a pickle does.
+        if begin.startswith(magic) and begin[8:9] != b"{":
             raise ModelError(f"{path}: not a safetensors file but {meaning}")
     if len(begin) < 8:
         raise ModelError(f"{path}: truncated: {actual} bytes, a header takes at least 8")
