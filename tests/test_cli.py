@@ -17,6 +17,8 @@ import pytest
 from conftest import PACKAGE_HOME, environment
 from in_process import run_cli, run_fake
 
+from hyena_cpu.cli.common import default_model
+
 HERE = Path(__file__).parent
 CASES = HERE / "cases"
 
@@ -112,6 +114,19 @@ def parsers(p: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     """A parser, and those of its parts."""
     parts = [a.choices.values() for a in p._actions if isinstance(a, argparse._SubParsersAction)]
     return [p, *itertools.chain.from_iterable(parts)]
+
+
+def test_help_names_the_model_that_is_taken() -> None:
+    for command in COMMANDS:
+        for p in parsers(importlib.import_module(f"hyena_cpu.cli.{command}").parser()):
+            option = p._option_string_actions.get("-m")
+            if option is None or "(required)" in (said := str(option.help)):
+                continue
+            given = dict.fromkeys(action.dest for action in p._actions)
+            assert said.endswith(f" {default_model(argparse.Namespace(**given))})"), command
+            if "fasta" in given:
+                taken = default_model(argparse.Namespace(**given | {"fasta": "x"}))
+                assert f"default: {taken} with --fasta" in said, command
 
 
 def test_help_of_the_program_names_every_command() -> None:

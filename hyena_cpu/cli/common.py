@@ -76,11 +76,16 @@ def flag_pair(group: Any, *names: str, help: str, default: bool | None = None) -
 
 
 def add_model_options(
-    parser: Parser, *, threads: bool = True, dtype: bool = True, memory: bool = True
+    parser: Parser,
+    *,
+    default: str = "default: tiny-en",
+    threads: bool = True,
+    dtype: bool = True,
+    memory: bool = True,
 ) -> None:
-    """-m, and what a command that computes can act on."""
+    """-m, and what a command that computes can act on. default: what -m says of it."""
     group = parser.add_argument_group("model")
-    help = "model folder, bundled name or hub id ORG/NAME (default: tiny-dna for DNA, else tiny-en)"
+    help = f"model folder, bundled name or hub id ORG/NAME ({default})"
     group.add_argument("-m", "--model", help=help)
     group.add_argument("--revision", help="branch, tag or commit of a model of the hub")
     help = "models of the hub: from the cache alone"

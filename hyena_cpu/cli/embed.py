@@ -58,7 +58,7 @@ def parser() -> Parser:
     help = "rc: the reverse complement, read in its own direction (default: fwd)"
     how.add_argument("--strand", choices=("fwd", "rc"), help=help)
     add_dry_run_option(how)
-    add_model_options(p)
+    add_model_options(p, default="default: tiny-dna with --fasta, else tiny-en")
     out = p.add_argument_group("output")
     help = "default: by the suffix of -o, else tsv to standard output"
     out.add_argument("--format", choices=FORMATS, help=help)

@@ -68,7 +68,7 @@ def parser() -> Parser:
     _add_setting(evaluation, _several(whole(2)), _several(whole(1)))
     help = "ids of the rows (default: the model's)"
     evaluation.add_argument("--vocab-size", type=whole(2), metavar="V", help=help)
-    add_model_options(evaluation)
+    add_model_options(evaluation, default="required")
     help = "a further model, for the same table and picture; may be repeated"
     evaluation.add_argument("--also", action="append", default=[], metavar="MODEL", help=help)
     add_table_options(evaluation)

@@ -59,7 +59,7 @@ def parser() -> Parser:
     flag_pair(how, "--bos", default=False, help="begin token before every window")
     how.add_argument("--style", metavar="NAME", help="style token before every window")
     add_dry_run_option(how)
-    add_model_options(p)
+    add_model_options(p, default="default: tiny-dna with --fasta, else tiny-en")
     add_table_options(p)
     add_plot_option(p, "the entropy along sequences of DNA, with --per-position")
     add_log_options(p)

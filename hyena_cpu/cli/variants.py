@@ -70,7 +70,7 @@ def parser() -> Parser:
     help = "take in what alleles have in common once (default: yes)"
     flag_pair(how, "--share", default=True, help=help)
     add_dry_run_option(how)
-    add_model_options(p)
+    add_model_options(p, default="default: tiny-dna")
     add_table_options(p)
     add_plot_option(p, "the differences along the reference")
     add_log_options(p)
