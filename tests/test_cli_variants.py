@@ -341,7 +341,8 @@ def variants_error(variants: Any, *args: str) -> Run:
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["--format", "npz", "-o", "x.npz"], 2, "--format npz has no way to say"),
+        (["-o", "x.npz"], 2, "--output x.npz: npz has no way to say"),
+        (["--format", "npz", "-o", "x.tsv"], 2, "--format: invalid choice: 'npz'"),
         (["--reference", "-", "--variants", "-"], 2, "cannot both be standard input"),
         (["--columns", "pos"], 2, "'pos' must be NAME=COLUMN"),
         (["--columns", "pos=a,pos=b"], 2, "'pos' is given twice"),

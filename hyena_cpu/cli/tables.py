@@ -20,11 +20,11 @@ TEXTS = ("text", "prompt")  # options that are no file, whatever they say
 PIECE = 1 << 20  # bytes of a file read at once
 
 
-def add_table_options(parser: Parser) -> None:
+def add_table_options(parser: Parser, forms: tuple[str, ...] = FORMS) -> None:
     """--format, --json, -o and --resume of a table; see `open_table`."""
     group = parser.add_argument_group("output")
     help = "default: by the suffix of -o, else tsv"
-    group.add_argument("--format", choices=FORMS, help=help)
+    group.add_argument("--format", choices=forms, help=help)
     group.add_argument("--json", action="store_true", help="the same as --format json")
     help = "write there when done; until then, and if interrupted, FILE.part"
     group.add_argument("-o", "--output", type=Path, metavar="FILE", help=help)

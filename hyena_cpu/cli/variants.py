@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..progress import Progress
+from ..tables import FORMS
 from .common import (
     Parser,
     UsageError,
@@ -71,7 +72,7 @@ def parser() -> Parser:
     flag_pair(how, "--share", default=True, help=help)
     add_dry_run_option(how)
     add_model_options(p, default="default: tiny-dna")
-    add_table_options(p)
+    add_table_options(p, tuple(form for form in FORMS if form != "npz"))
     add_plot_option(p, "the differences along the reference")
     add_log_options(p)
     return p
@@ -85,7 +86,9 @@ def run(args: argparse.Namespace) -> int:
     from ..variants import score_variants
 
     if table_form(args) == "npz":
-        raise UsageError("--format npz has no way to say that a row has no window: choose another")
+        raise UsageError(
+            f"--output {args.output}: npz has no way to say that a row has no window: choose another"
+        )
     if args.reference == args.variants == "-":
         raise UsageError("--reference and --variants cannot both be standard input")
     check_dry_run_of_table(args)
