@@ -106,6 +106,7 @@ def test_the_suffix_names_the_form_unless_it_is_given(tmp_path: Path) -> None:
         ([], "t.CSV", "csv"),
         (["--format", "csv"], "t.tsv", "csv"),
         (["--format", "jsonl"], "t.npz", "jsonl"),
+        (["--format", "tsv"], "t.gz", "tsv"),
         (["--json"], "t.tsv", "json"),
     ):
         path = tmp_path / name
@@ -119,6 +120,7 @@ def test_the_suffix_names_the_form_unless_it_is_given(tmp_path: Path) -> None:
     [
         (["--format", "npz"], "npz cannot be written to standard output: give -o FILE"),
         (["--resume"], "standard output cannot be resumed"),
+        (["-o", "x.tsv.GZ"], "x.tsv.GZ: no table is written compressed: give a name without .gz"),
         (["--json", "--format", "npz", "-o", "x"], "exclude each other"),
         (["-o", "/absent/folder/x"], "/absent/folder/x cannot be written"),
         (["-o", "/absent/folder/x.npz"], "/absent/folder/x.npz cannot be written"),

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 LARGEST_COUNT = (1 << 31) - 1
 LONGEST_SIZE = 30  # characters of a number of bytes
+PACKED = ("gz", "bgz", "bz2", "xz", "zst", "zip")  # suffixes of files that are compressed
 UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -156,6 +157,11 @@ def output_format(args: argparse.Namespace, default: str, by_suffix: Collection[
     if args.json and args.format not in (None, "json"):
         raise UsageError(f"--json and --format {args.format} exclude each other")
     suffix = args.output.suffix[1:].lower() if by_suffix and args.output is not None else ""
+    if suffix in PACKED and not (args.json or args.format):
+        raise UsageError(
+            f"--output {args.output}: no table is written compressed: give a name without "
+            f".{suffix}, or --format"
+        )
     named = suffix if suffix in by_suffix else default
     return "json" if args.json else args.format or named
 
