@@ -187,10 +187,17 @@ def _span(at: int, ref: int, alt: int, length: int, size: int) -> tuple[int, int
 
 
 def _allele(name: str, letters: str, policy: DnaPolicy) -> str:
+    if "," in letters:
+        raise InputError(
+            f"{name} {_shown(letters)} is several alleles, and a row of a table has one: give each a "
+            "row, or VCF with its header"
+        )
     if letters == "*" or any(mark in letters for mark in ".<>[]"):
         raise NoSequenceError(f"{name} {_shown(letters)} is no sequence of bases")
-    if not letters:
-        raise InputError(f"{name} is empty: a deletion is written with the base before it")
+    if not letters.strip("-"):
+        raise InputError(
+            f"{name} is empty: insertions and deletions are written with the base before them"
+        )
     try:
         return clean(letters, policy).sequence
     except InputError as error:
