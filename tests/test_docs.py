@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib
 import importlib.util
 import io
 import itertools
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +32,14 @@ from conftest import PACKAGE_HOME
 from model_files import GOLDEN
 
 import hyena_cpu
-from hyena_cpu import BUNDLED
+from hyena_cpu import BUNDLED, config_json
 from hyena_cpu.cli import COMMANDS
+from hyena_cpu.config import MixerConfig
 from hyena_cpu.hub import HYENADNA
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs/dna.md"
+FORMATS = ROOT / "docs/formats.md"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"(?:<!-- ([^\n]+) -->\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("files", "tested", "output", "not run")
@@ -187,6 +192,24 @@ def test_links_in_the_documents_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_example_of_a_configuration_is_one() -> None:
+    (example,) = re.findall(r"^```json\n(.*?)^```$", FORMATS.read_text(), re.MULTILINE | re.DOTALL)
+    config = config_json.parse(json.loads(example))
+    assert [layer.mixer.kind for layer in config.layers] == ["hyena", "attention"]
+
+
+def test_the_keys_of_mixers_are_those_of_the_program() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", FORMATS.read_text(), re.MULTILINE)
+    for kind in typing.get_args(MixerConfig):
+        said = next(keys for name, keys in rows if name == kind.kind)
+        keys = dict(re.findall(r"`(\w+)`(?: ([\w.-]+))?", said))
+        fields = {field.name: field.default for field in dataclasses.fields(kind)}
+        assert set(keys) == set(fields) - {"kind"}, kind.kind
+        for name, value in keys.items():
+            default = "" if fields[name] is dataclasses.MISSING else json.dumps(fields[name])
+            assert value == default.strip('"'), f"{kind.kind}: {name}"
 
 
 def test_names_of_models_in_the_guide_exist() -> None:
