@@ -189,8 +189,8 @@ def _span(at: int, ref: int, alt: int, length: int, size: int) -> tuple[int, int
 def _allele(name: str, letters: str, policy: DnaPolicy) -> str:
     if "," in letters:
         raise InputError(
-            f"{name} {_shown(letters)} is several alleles, and a row of a table has one: give each a "
-            "row, or VCF with its header"
+            f"{name} {_shown(letters)} is several alleles, and a row of a table has one: give each "
+            "a row, or VCF with its header"
         )
     if letters == "*" or any(mark in letters for mark in ".<>[]"):
         raise NoSequenceError(f"{name} {_shown(letters)} is no sequence of bases")

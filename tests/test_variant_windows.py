@@ -109,7 +109,11 @@ def test_both_sequences_are_those_of_the_two_haplotypes(
         (variant(1, "A", "C", "x"), 100, "the reference from x:1 on: '-' at position 3 is no"),
         (variant(501, "E", "C"), 100, "ref E: 'E' at position 1 is no nucleotide code"),
         (variant(501, at(501), "-A"), 100, "alt -A: '-' at position 1 is no nucleotide code"),
-        (variant(501, at(501), "-"), 100, "alt is empty: insertions and deletions are written with"),
+        (
+            variant(501, at(501), "-"),
+            100,
+            "alt is empty: insertions and deletions are written with",
+        ),
         (variant(501, "", "A"), 100, "ref is empty: insertions and deletions are written with the"),
         (variant(501, at(501), "C,<DEL>"), 100, "alt C,<DEL> is several alleles, and a row of a"),
         (

@@ -87,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
 
     if table_form(args) == "npz":
         raise UsageError(
-            f"--output {args.output}: npz has no way to say that a row has no window: choose another"
+            f"--output {args.output}: npz has no way to say that a row has no window: choose "
+            "another format"
         )
     if args.reference == args.variants == "-":
         raise UsageError("--reference and --variants cannot both be standard input")
