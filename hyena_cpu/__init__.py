@@ -90,8 +90,8 @@ def load(
         cache_dir: where models of the hub are kept, in the place of the usual cache.
         threads: None chooses from environment, CPU quota and cores. Never changes a result.
         dtype: what the dense layers multiply: `float32` (None), or `bfloat16`, about 1.8 times as
-            fast on a CPU with such products, 3 times on one with AMX, and off by about 1 part in
-            200 (docs/accuracy.md).
+            fast on a CPU with such products, 3 times on one with AMX, and off by up to 1 part in
+            100 (docs/accuracy.md).
         decode: how long convolutions go on token by token. `exact` (and `auto`): through tiles, at
             a cost that does not grow with the context. `direct`: plain sums over everything before,
             to compare with; the same numbers up to rounding.
@@ -153,7 +153,7 @@ def read_weights(
     from .weights import load_folder
 
     wanted = "tiny-en" if path is None else path
-    if not isinstance(wanted, str | bytes | os.PathLike):
+    if not isinstance(wanted, str | os.PathLike):
         raise InputError(f"a model is the path of a folder or a name, got {wanted!r}")
     options: dict[str, Any] = {
         "family": family,

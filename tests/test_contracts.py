@@ -231,6 +231,8 @@ def test_every_refusal_is_one_clear_sentence() -> None:
     for call in (m.score, m.embed):
         with pytest.raises(InputError, match="texts or lists of token ids are needed, got 5"):
             call(5)
+    with pytest.raises(InputError, match="a model is the path of a folder or a name, got b'tiny"):
+        load(b"tiny-en")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="a model is the path of a folder or a name, got 5"):
         load(5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="another model"):
