@@ -40,7 +40,8 @@ class LongConv(Closing):
     `threads` nor batch mates change a bit.
 
     Transforms of the filter are computed at first use for a length and a few are kept. One
-    operator may be called from several threads. As a context manager it drops them at the end.
+    operator may be called from several threads, and pickled. As a context manager it drops them at
+    the end.
 
     Args:
         taps: float32 [channels, length], both at least 1. Copied.
@@ -122,6 +123,9 @@ class LongConv(Closing):
         """Drops cached transforms. The operator stays usable."""
         with self._lock:
             self._forms.clear()
+
+    def __reduce__(self) -> Any:
+        return LongConv, (self._taps, self._skip, self.threads)
 
     def _size(self, T: int) -> int:
         """The transform for inputs of T tokens; 0 for direct sums."""

@@ -8,7 +8,6 @@ of a file (`parts`, `restore`) and knows its size (`nbytes`). A mixer makes its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -159,7 +158,8 @@ class State(Closing):
 
     def fork(self) -> State:
         """An independent copy: what one does the other never sees."""
-        twin = copy(self)  # ids that were told are never written to
+        twin = State.__new__(State)
+        vars(twin).update(vars(self))  # ids that were told are never written to
         twin.layers, twin.seat = [layer.fork() for layer in self.layers], None
         twin.logits = None if self.logits is None else self.logits.copy()
         return twin
@@ -250,3 +250,9 @@ class State(Closing):
         """Lets go of all memory; nothing can be done with the state any more."""
         self.layers, self.seat, self.closed = [], None, True
         self.logits = self._tokens = None
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a State cannot be pickled or copied so: fork() copies it, and save() and "
+            "Model.load_state take it to another process"
+        )

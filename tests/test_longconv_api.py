@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +27,18 @@ def direct(x: np.ndarray, taps: np.ndarray) -> np.ndarray:
         for one in flat
     ]
     return np.array(y).reshape(x.shape)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda conv: pickle.loads(pickle.dumps(conv))])
+def test_a_copy_computes_the_same(copied: Any) -> None:
+    rng = np.random.default_rng(5)
+    x = normal(rng, 3, 400)
+    for skip in (None, normal(rng, 3)):
+        conv = LongConv(normal(rng, 3, 300), skip, threads=1)
+        y = conv(x)
+        twin = copied(conv)
+        assert twin.threads == 1
+        np.testing.assert_array_equal(twin(x), y)
 
 
 def test_worked_example() -> None:

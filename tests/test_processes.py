@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import signal
@@ -88,3 +89,10 @@ def test_python_goes_on_while_one_kernel_runs() -> None:
 def test_a_model_says_how_to_send_it_to_another_process() -> None:
     with pytest.raises(TypeError, match=r"send its path and call hyena_cpu\.load"):
         pickle.dumps(model(HYBRID))
+
+
+def test_a_state_says_how_it_is_copied() -> None:
+    state = model(HYBRID).prefill(tokens(20))
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"fork\(\) copies it, and save\(\)"):
+            copied(state)
