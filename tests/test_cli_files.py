@@ -64,6 +64,18 @@ def test_standard_output_by_another_name(tmp_path: Path) -> None:
     assert out.read_bytes() == b"before\n" + plain + b"after\n"
 
 
+def test_a_dash_is_standard_output_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for verb in (["score"], ["embed"], ["tokenize"], ["generate", "-n", "3", "--seed", "1"]):
+        plain, dashed = (run_cli(*verb, *DNA, "ACGT", *rest) for rest in ([], ["-o", "-"]))
+        assert (dashed.returncode, dashed.stdout) == (0, plain.stdout), verb
+    run = run_cli("generate", *DNA, "ACGT", "--state-out", "-")
+    assert (run.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert b"--state-out needs a file, not standard output" in run.stderr
+
+
 def test_a_closed_pipe_does_not_lose_a_file_in_silence(tmp_path: Path) -> None:
     state = tmp_path / "s"
     args = ("generate", *DNA, "ACGT", "-n", "2000", "--seed", "1", "--state-out", str(state))

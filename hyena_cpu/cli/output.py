@@ -30,6 +30,8 @@ def check_files(args: argparse.Namespace) -> None:
         written = getattr(args, option, None)
         if written is None:
             continue
+        if str(written) == "-":
+            raise UsageError(f"--{option.replace('_', '-')} needs a file, not standard output")
         _resolved(Path(written), option)
         if not os.path.isfile(written):
             continue
@@ -52,9 +54,9 @@ def _same_file(one: str | Path, other: str | Path) -> bool:
 
 
 def _is_standard_output(path: Path) -> bool:
-    """Whether the name, such as /dev/stdout, is that of where standard output goes."""
+    """Whether the name, - or such as /dev/stdout, is that of where standard output goes."""
     try:
-        return os.path.samestat(path.stat(), os.fstat(1))
+        return str(path) == "-" or os.path.samestat(path.stat(), os.fstat(1))
     except OSError:
         return False
 
