@@ -25,7 +25,8 @@ class Model(Engine, Closing):
     """What `hyena_cpu.load` returns.
 
     `logits`, `hidden`, `classify` and `token_logprobs` take whole sequences of ids; `prefill`,
-    `extend` and `step` carry a `State`; the verbs below take text or ids.
+    `extend` and `step` carry a `State`; the verbs below take text or ids. Many threads may use one
+    model at once, each with its own states.
     """
 
     def __init__(self, weights: Weights, tokenizer: Tokenizer | None, **options: Any) -> None:

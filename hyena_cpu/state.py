@@ -67,7 +67,7 @@ NO_ROOM = (0, 0)
 
 
 class State(Closing):
-    """One sequence under way: feed it with `Model.extend` or `Model.step`.
+    """One sequence under way: feed it with `Model.extend` or `Model.step`, one thread at a time.
 
     position: tokens taken in so far. logits: float32 [logits_width] of the last one, or None where
     they are not known: at the start, and after a rewind. torn: a call was interrupted, or failed,
