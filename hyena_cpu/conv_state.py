@@ -174,7 +174,12 @@ class ConvState:
         """Bytes held."""
         chunks = {id(chunk): chunk.nbytes for conv in self.convs for chunk in conv.chunks}
         tail = 0 if self.tail is None else self.tail.nbytes
-        return tail + sum(chunks.values()) + sum(conv.steps_nbytes for conv in self.convs)
+        return tail + sum(chunks.values()) + self.steps_nbytes
+
+    @property
+    def steps_nbytes(self) -> int:
+        """Of these, what steps hold that it is prepared for."""
+        return sum(conv.steps_nbytes for conv in self.convs)
 
     def reserve(self, n: int) -> None:
         """Takes the memory for n further tokens now."""

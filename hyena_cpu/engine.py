@@ -328,6 +328,7 @@ class Engine(Fitting):
                 ahead=dropped or ahead,
                 dropped=dropped is not None,
                 peek=not keep,
+                held=sum(_prepared(state) for state in states) if keep else 0,
             )
         if not keep:
             return self._rows(pieces, states, keep=False)
@@ -341,6 +342,11 @@ class Engine(Fitting):
             if ahead is not None:
                 state.find_last()
         return x
+
+
+def _prepared(state: State) -> int:
+    """Bytes that it holds for steps."""
+    return sum(one.steps_nbytes for one in state.layers if isinstance(one, ConvState))
 
 
 def _done(states: list[State], logits: Floats) -> None:

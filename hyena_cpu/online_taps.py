@@ -64,6 +64,11 @@ class OnlineTaps:
         """Rows before an output that it can depend on."""
         return self.bank.source.taps - 1
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held now."""
+        return 0 if self._filter is None else self._filter.nbytes
+
     def plan(self, position: int, wanted: int | None) -> StepPlan:
         """How a state that begins at `position` goes on, for `wanted` steps (None: unknown)."""
         return step_plan(position, self.bank.source.taps, wanted, self.longest, self.decode)

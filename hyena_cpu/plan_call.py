@@ -12,7 +12,7 @@ class Call:
     """One call: `batch` sequences that stand at `before`, take in `new` tokens each, and make room
     for `room` further ones. ahead: for so many at most, their history dropped; dropped: long ago.
     peek: all of them continue one state, which stays as it is. copies: forks of each state, later.
-    depth: it ends after so many blocks.
+    depth: it ends after so many blocks. held: bytes that the states hold for steps.
     """
 
     before: int
@@ -25,6 +25,7 @@ class Call:
     dropped: bool = False
     copies: int = 0
     depth: int | None = None
+    held: int = 0
 
     @property
     def states(self) -> int:

@@ -27,9 +27,9 @@ Rows = tuple[tuple[str, int], ...]
 
 def layers(model: Network, call: Call) -> Iterator[Rows]:
     """What is held while each layer mixes, the residual stream apart."""
-    filters = _filters_so_far(model, call)
+    steps = _steps_so_far(model, call)
     if model.config.positions is not None:
-        yield filters, ("embedded positions", 4 * model.config.d_model * call.tokens)
+        yield *steps, ("embedded positions", 4 * model.config.d_model * call.tokens)
     done, todo = 0, sum(plan_states.before(mixer, call) for mixer in mixers_of(model, call))
     for mixer in mixers_of(model, call):
         own = plan_states.before(mixer, call)
@@ -38,11 +38,11 @@ def layers(model: Network, call: Call) -> Iterator[Rows]:
         buffers = mixer.buffers(call.tokens, alone=alone, kept=kept)
         if call.steps:
             own = max(own, plan_states.after(mixer, call))
-            yield (*buffers, filters, ("state", done + todo + own))
+            yield (*buffers, *steps, ("state", done + todo + own))
         else:
             own = own if call.peek else plan_states.prompt(mixer, call) * call.states
             state = ("state", done + todo + own)
-            yield (*buffers, *_convolving(model, mixer, call), filters, state)
+            yield (*buffers, *_convolving(model, mixer, call), *steps, state)
         done += plan_states.between(mixer, call)
 
 
@@ -65,7 +65,7 @@ def _convolving(model: Network, mixer: Mixer, call: Call) -> Rows:
     new = ahead_for(call.new) if call.peek else call.new
     rows = max((online_bytes.history(one, call.before) for one in taps), default=0)
     chunk = max((tile_bytes(one.bank.groups, new) for one in taps), default=0)
-    joined = (2 * chunk + rows) if call.peek else chunk
+    joined = (2 * chunk + rows) if call.peek else chunk + plan_states.shared(mixer, call)
     return (("filter in the making", max(making, 2 * rows)), ("history and chunk", joined))
 
 
@@ -79,7 +79,7 @@ def head(model: Network, call: Call, logits_rows: int, hidden_rows: int, scored:
         ("hidden states", 4 * width * hidden_rows),
         ("logits", 4 * model.config.logits_width * logits_rows),
         ("log-probabilities", LOGPROB_BYTES * model.config.logits_width * rows if scored else 0),
-        _filters_so_far(model, call),
+        *_steps_so_far(model, call),
         ("state", plan_states.all_after(model, call)),
     )
 
@@ -121,11 +121,21 @@ def loaded(model: Network, call: Call) -> Rows:
 
 def _kept(model: Network, call: Call, more: int = 0) -> tuple[str, int]:
     """What kernels keep of what they worked in, `more` of it at another place of the call."""
-    new, end = call.new, call.after
-    if call.steps:  # they follow a prompt; a longer one does not leave more
-        new = end = min(call.before, SCRATCH_KEPT // ROW)
+    idle = _before(model, call) if call.steps else _idle(model, call.new, call.after)
+    return "kept by kernels", min(SCRATCH_KEPT, idle + more)
+
+
+def _before(model: Network, call: Call) -> int:
+    """Bytes that a prompt, if there was one, has left with kernels."""
+    return _idle(model, call.before, call.before)
+
+
+def _idle(model: Network, new: int, end: int) -> int:
+    """Bytes that a chunk of so many tokens leaves with kernels."""
+    most = SCRATCH_KEPT // ROW  # a longer one does not leave more
+    new, end = min(new, most), min(end, most)
     idle = [one.bank.idle_bytes(new, end, model.threads) for one in taps_of(model)] if new else []
-    return "kept by kernels", min(SCRATCH_KEPT, max(idle, default=0) + more)
+    return max(idle, default=0)
 
 
 def _starting(model: Network, taps: list[OnlineTaps], call: Call) -> int:
@@ -142,17 +152,25 @@ def networks(model: Network, call: Call) -> int:
 
 def step_filters(model: Network, call: Call, taken: int) -> tuple[str, int]:
     """Filters as steps need them, which all sequences share, after so many of them."""
-    at = call.base, call.wanted, taken
-    each = [one for one in taps_of(model, call.depth) if one.stepped and call.prepares]
-    return "filters for steps", sum(online_bytes.filters(one, *at) for one in each)
+    each = [one for one in taps_of(model, call.depth) if one.stepped]
+    # Of steps before this call, if there were any.
+    sizes = [one.nbytes if call.before and not call.peek else 0 for one in each]
+    if call.prepares:
+        at = call.base, call.wanted, taken
+        sizes = [
+            max(size, online_bytes.filters(one, *at)) for size, one in zip(sizes, each, strict=True)
+        ]
+    return "filters for steps", sum(sizes)
 
 
-def _filters_so_far(model: Network, call: Call) -> tuple[str, int]:
-    """The same, while tokens are taken in."""
-    if call.before:  # other steps may have gone further
-        return step_filters(model, call, call.taken)
-    name, first = step_filters(model, call, 1)
-    return name, 0 if call.ahead is None else first
+def _steps_so_far(model: Network, call: Call) -> Rows:
+    """What there is for steps while tokens are taken in."""
+    name, size = step_filters(model, call, call.taken if call.before else 1)
+    filters = name, size if call.before or call.ahead is not None else 0
+    if call.steps or not call.held:
+        return (filters,)
+    # A layer lets go of its steps when a chunk gets there, but large arrays do not fit in there.
+    return filters, ("steps before", call.held), ("kept by kernels", _before(model, call))
 
 
 def kept_spectra(model: Network, call: Call) -> int:

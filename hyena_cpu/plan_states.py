@@ -87,6 +87,12 @@ def own(mixer: Mixer, call: Call) -> int:
     return one - min(shared, one)
 
 
+def shared(mixer: Mixer, call: Call) -> int:
+    """Of one sequence, rows that the convolutions of a layer share when all have taken them in."""
+    rows = sum(online_bytes.history(one, call.after) for one in stepped(mixer))
+    return max(0, rows - prompt(mixer, call))
+
+
 def stepped(mixer: Mixer) -> list[OnlineTaps]:
     """The convolutions by which its sequences go on."""
     return [one for one in mixer.taps if one.stepped]

@@ -71,6 +71,7 @@ def plan(
     copies: int = 0,
     read: int | None = None,
     depth: int | None = None,
+    held: int = 0,
 ) -> Plan:
     """Bytes by buffer for `batch` sequences that reach `length` tokens each.
 
@@ -88,12 +89,14 @@ def plan(
         read: nothing is taken in: the states after such a call come from a file, of which so many
             bytes are in memory beside them.
         depth: blocks that sequences without a state go through (None: all of them).
+        held: bytes that the sequences hold for steps that they are prepared for.
     """
     length, batch = check_whole("plan: length", length, 1), check_whole("plan: batch", batch, 1)
     room, copies = check_whole("plan: room", room, 0), check_whole("plan: copies", copies, 0)
     logits_rows = check_whole("plan: logits_rows", logits_rows, 0)
     hidden_rows = check_whole("plan: hidden_rows", hidden_rows, 0)
     ahead = None if ahead is None else check_whole("plan: ahead", ahead)
+    held = check_whole("plan: held", held, 0)
     new = length - room if new is None else check_whole("plan: new", new)
     if new < 1 or new + room > length:
         raise InputError(f"plan: new {new} and room {room} do not fit length {length}")
@@ -101,7 +104,9 @@ def plan(
         raise InputError("plan: a history was dropped for a number of tokens: say ahead")
     if copies and (peek or not state):
         raise InputError(f"plan: copies is {copies}, but they are of states that take tokens in")
-    call = Call(length - room - new, new, room, batch, state, ahead, peek, dropped, copies, depth)
+    call = Call(
+        length - room - new, new, room, batch, state, ahead, peek, dropped, copies, depth, held
+    )
     if scored is None:
         scored = not (state or logits_rows or hidden_rows)
     work = plan_phases.work(model) * model.threads
@@ -117,7 +122,9 @@ def plan(
         ("blocks in work", work),
     )
     rest = ALLOCATOR_BYTES + (EARLIER_BYTES if call.before else 0)
-    rest += sum(size for _, size in rows) // ALLOCATOR_SHARE
+    # Where steps were, the allocator has many small places.
+    share = ALLOCATOR_SHARE // 2 if call.held else ALLOCATOR_SHARE
+    rest += sum(size for _, size in rows) // share
     needed = Plan((*rows, ("allocator", rest)))
     kept = plan_phases.kept_spectra(model, call)
     kept += kept // KEPT_SHARE

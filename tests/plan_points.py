@@ -134,6 +134,15 @@ elif call == "extend":
     plans = [plan(model, half), plan(model, length, new=length - half, logits_rows=length - half)]
     out = model.prefill(ids[:half])
     out = model.extend(out, ids[half:]), out
+elif call == "turn":  # half of it, steps, and the other half
+    half = length // 2
+    out = model.prefill(ids[:half])
+    for _ in range(600):
+        model.step(out, 1)
+    held = sum(getattr(layer, "steps_nbytes", 0) for layer in out.layers)
+    plans = [plan(model, half + 600, new=1)]
+    plans += [plan(model, length + 600, new=length - half, logits_rows=length - half, held=held)]
+    out = model.extend(out, ids[half:]), out
 elif call == "lengths":  # twice, one after the other: what is kept of earlier ones counts
     plans = []
     for n in (length // 4, length // 2, length) * 2:
@@ -238,6 +247,7 @@ def _points() -> list[Point]:
             for n, room in ((1, 16_000), (8, 600), (32, 300))
         ]
         found += [Point(model, "load", n * K) for n in (1, 32)]
+        found += [Point(model, "turn", n * K, longest=n * K + 8_000) for n in (8, 32)]
         found += [Point(model, "far", n * K, longest=n * K + 24_000) for n in (1, 8, 32)]
     found += [Point("attention", call, n * K) for call in ("score", "prefill") for n in (1, 8)]
     found += [Point("circle", call, n * K) for call in ("hidden", "last") for n in (1, 8, 32)]

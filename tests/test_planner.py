@@ -9,6 +9,7 @@ import pytest
 from toy import CAUSAL, LENGTH, model, tokens
 
 import hyena_cpu
+from hyena_cpu import plan_states
 from hyena_cpu.planner import readable
 
 
@@ -103,3 +104,21 @@ def test_sizes_are_written_for_people() -> None:
         "2.5 MiB",
         "7.0 GiB",
     ]
+
+
+def test_steps_count_while_a_chunk_is_taken_in() -> None:
+    m = model(CAUSAL["order2"])
+    state = m.prefill(tokens(100))
+    for token in tokens(20):
+        m.step(state, int(token))
+    held = sum(layer.steps_nbytes for layer in state.layers)  # type: ignore[attr-defined]
+    chunk = tokens(280)
+    call = {"new": len(chunk), "logits_rows": len(chunk)}
+    plan = hyena_cpu.plan(m, 400, **call, held=held)  # type: ignore[arg-type]
+    filters = sum(one.nbytes for one in plan_states.taps_of(m))
+    assert {("filters for steps", filters), ("steps before", held)} <= set(plan.rows)
+    m.max_memory = plan.needed - 1
+    with pytest.raises(hyena_cpu.LimitError, match="max-memory"):
+        m.extend(state, chunk)
+    m.max_memory = plan.needed
+    m.extend(state, chunk)
