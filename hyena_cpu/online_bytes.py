@@ -60,17 +60,22 @@ def state(taps: OnlineTaps, length: int, ahead: int | None = None) -> int:
     return taps.bank.groups * ROW * rows + steps(taps, length, ahead, taken)
 
 
+def known(taps: OnlineTaps, length: int, wanted: int | None, taken: int) -> int:
+    """Taps that steps know at most."""
+    return min(_known(taps.plan(length, wanted), length, taken), taps.bank.source.taps)
+
+
 def filters(taps: OnlineTaps, length: int, wanted: int | None = None, taken: int = 1) -> int:
     """Of the filters as steps need them, which sequences share."""
-    plan = taps.plan(length, wanted)
-    known = min(_known(plan, length, taken), taps.bank.source.taps) + kernels.head_taps + LANES
-    return taps.bank.groups * ROW * known + _spectra(taps, plan, length, taken)
+    rows = known(taps, length, wanted, taken) + kernels.head_taps + LANES
+    spectra = _spectra(taps, taps.plan(length, wanted), length, taken)
+    return taps.bank.groups * ROW * rows + spectra
 
 
 def starting(taps: OnlineTaps, length: int, wanted: int | None, threads: int) -> int:
     """Passing by when steps begin, beside what stays."""
     plan = taps.plan(length, wanted)
-    making = _making(taps, min(_known(plan, length), taps.bank.source.taps))
+    making = _making(taps, known(taps, length, wanted, 1))
     if plan.goes_back:  # of each thread: parts of transforms, copies of what lies apart
         return max(making - _spectra(taps, plan, length, 1), threads * ROW * 7 * plan.period)
     rows = _future_rows(taps, plan, length)
@@ -104,7 +109,7 @@ def _making(taps: OnlineTaps, lags: int) -> int:
     return taps.bank.network_bytes(lags)[1] + taps.bank.source.working_bytes(lags) + channels
 
 
-def _known(plan: StepPlan, length: int, taken: int = 1) -> int:
+def _known(plan: StepPlan, length: int, taken: int) -> int:
     """Taps that are known at most."""
     if not plan.goes_back:
         return plan.period if plan.kind == "closed" else 2 * plan.period

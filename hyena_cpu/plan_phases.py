@@ -144,10 +144,17 @@ def _starting(model: Network, taps: list[OnlineTaps], call: Call) -> int:
     return max((online_bytes.starting(one, *at) for one in taps if one.stepped), default=0)
 
 
-def networks(model: Network, call: Call) -> int:
-    """Bytes of the small networks of implicit filters, which are kept."""
-    banks = {id(one.bank.source): one.bank for one in taps_of(model, call.depth)}.values()
-    return sum(bank.network_bytes(call.after)[0] for bank in banks)
+def networks(model: Network, call: Call, *, read: bool) -> int:
+    """Bytes of the small networks of implicit filters, which are kept; read: states that are made
+    from a file need what steps know of them.
+    """
+    made: dict[int, int] = {}
+    for one in taps_of(model, call.depth):
+        length = call.after
+        if read:
+            length = online_bytes.known(one, call.base, call.wanted, call.taken)
+        made[id(one.bank.source)] = one.bank.network_bytes(length)[0]
+    return sum(made.values())
 
 
 def step_filters(model: Network, call: Call, taken: int) -> tuple[str, int]:

@@ -118,7 +118,7 @@ def plan(
         # The ids of the caller as int32, those of all together, their positions; scores.
         ("ids and positions", (4 + 4 + 8 + 8) * call.tokens),
         *max(phases, key=lambda rows: sum(size for _, size in rows)),
-        ("filter networks", plan_phases.networks(model, call)),
+        ("filter networks", plan_phases.networks(model, call, read=read is not None)),
         ("blocks in work", work),
     )
     rest = ALLOCATOR_BYTES + (EARLIER_BYTES if call.before else 0)
