@@ -319,7 +319,7 @@ def test_sources_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="absent: no such file or folder"):
         convert(tmp_path / "absent", tmp_path / "native")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelError, match="file: a file, not a folder"):
+    with pytest.raises(ModelError, match="file: a file, not a folder: hyena-cpu convert"):
         load_folder(tmp_path / "file")
 
 

@@ -113,8 +113,8 @@ def load_folder(
     folder = expanded(os.fsdecode(path))
     try:
         if not folder.is_dir():
-            wrong = "a file, not a folder" if folder.exists() else "no such folder"
-            raise ModelError(f"{folder}: {wrong}")
+            is_file = "a file, not a folder: hyena-cpu convert makes one of a checkpoint"
+            raise ModelError(f"{folder}: {is_file if folder.exists() else 'no such folder'}")
         return _load_folder(
             folder, folder / "config.json", family, modulation_shift, allow_nonfinite, name
         )
