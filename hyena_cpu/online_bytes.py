@@ -62,20 +62,20 @@ def state(taps: OnlineTaps, length: int, ahead: int | None = None) -> int:
 
 def known(taps: OnlineTaps, length: int, wanted: int | None, taken: int) -> int:
     """Taps that steps know at most."""
-    return min(_known(taps.plan(length, wanted), length, taken), taps.bank.source.taps)
+    return _known(taps, taps.plan(length, wanted), length, taken)
 
 
 def filters(taps: OnlineTaps, length: int, wanted: int | None = None, taken: int = 1) -> int:
     """Of the filters as steps need them, which sequences share."""
-    rows = known(taps, length, wanted, taken) + kernels.head_taps + LANES
-    spectra = _spectra(taps, taps.plan(length, wanted), length, taken)
-    return taps.bank.groups * ROW * rows + spectra
+    plan = taps.plan(length, wanted)
+    rows = _known(taps, plan, length, taken) + kernels.head_taps + LANES
+    return taps.bank.groups * ROW * rows + _spectra(taps, plan, length, taken)
 
 
 def starting(taps: OnlineTaps, length: int, wanted: int | None, threads: int) -> int:
     """Passing by when steps begin, beside what stays."""
     plan = taps.plan(length, wanted)
-    making = _making(taps, known(taps, length, wanted, 1))
+    making = _making(taps, _known(taps, plan, length, 1))
     if plan.goes_back:  # of each thread: parts of transforms, copies of what lies apart
         return max(making - _spectra(taps, plan, length, 1), threads * ROW * 7 * plan.period)
     rows = _future_rows(taps, plan, length)
@@ -109,17 +109,18 @@ def _making(taps: OnlineTaps, lags: int) -> int:
     return taps.bank.network_bytes(lags)[1] + taps.bank.source.working_bytes(lags) + channels
 
 
-def _known(plan: StepPlan, length: int, taken: int) -> int:
+def _known(taps: OnlineTaps, plan: StepPlan, length: int, taken: int) -> int:
     """Taps that are known at most."""
     if not plan.goes_back:
-        return plan.period if plan.kind == "closed" else 2 * plan.period
+        rows = plan.period if plan.kind == "closed" else 2 * plan.period
+        return min(rows, taps.bank.source.taps)
 
     def needed(ahead: int) -> int:
         now, following = plan.periods_at(length, taken + ahead)
         return max(2 * following, length + taken + ahead + plan.period + now + following)
 
     soon = needed(looked_ahead(length + taken))  # approached by two taps a step
-    return min(soon, needed(LOOK_AHEAD) + 2 * (taken + LOOK_AHEAD))
+    return min(soon, needed(LOOK_AHEAD) + 2 * (taken + LOOK_AHEAD), taps.bank.source.taps)
 
 
 def _spectra(taps: OnlineTaps, plan: StepPlan, length: int, taken: int) -> int:

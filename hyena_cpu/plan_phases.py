@@ -30,20 +30,21 @@ def layers(model: Network, call: Call) -> Iterator[Rows]:
     steps = _steps_so_far(model, call)
     if model.config.positions is not None:
         yield *steps, ("embedded positions", 4 * model.config.d_model * call.tokens)
-    done, todo = 0, sum(plan_states.before(mixer, call) for mixer in mixers_of(model, call))
-    for mixer in mixers_of(model, call):
-        own = plan_states.before(mixer, call)
+    mixers = mixers_of(model, call)
+    befores = [plan_states.before(mixer, call) for mixer in mixers]
+    done, todo = 0, sum(befores)
+    for mixer, own in zip(mixers, befores, strict=True):
         todo -= own
         alone, kept = call.batch == 1, call.state and not call.peek
         buffers = mixer.buffers(call.tokens, alone=alone, kept=kept)
+        between = plan_states.between(mixer, call)
         if call.steps:
-            own = max(own, plan_states.after(mixer, call))
-            yield (*buffers, *steps, ("state", done + todo + own))
+            yield (*buffers, *steps, ("state", done + todo + max(own, between)))
         else:
-            own = own if call.peek else plan_states.prompt(mixer, call) * call.states
-            state = ("state", done + todo + own)
+            held = own if call.peek else plan_states.prompt(mixer, call) * call.states
+            state = ("state", done + todo + held)
             yield (*buffers, *_convolving(model, mixer, call), *steps, state)
-        done += plan_states.between(mixer, call)
+        done += between
 
 
 def _convolving(model: Network, mixer: Mixer, call: Call) -> Rows:
@@ -57,8 +58,7 @@ def _convolving(model: Network, mixer: Mixer, call: Call) -> Rows:
     sizes = [one.bank.bytes_for(*c, model.threads)[1] for one in taps for c in calls]
     making = max(sizes, default=0)
     if not mixer.taps:  # kernels keep what they worked in for other layers
-        idle = [one.bank.idle_bytes(call.new, call.after, model.threads) for one in taps_of(model)]
-        making = max(idle, default=0)
+        making = _idle(model, call.new, call.after)
     if not call.before:
         return (("filter in the making", making),)
     # A chunk is joined with what came before it.
@@ -69,8 +69,13 @@ def _convolving(model: Network, mixer: Mixer, call: Call) -> Rows:
     return (("filter in the making", max(making, 2 * rows)), ("history and chunk", joined))
 
 
-def head(model: Network, call: Call, logits_rows: int, hidden_rows: int, scored: bool) -> Rows:
-    """What is held while rows become logits or are handed out, the residual stream apart."""
+def head(
+    model: Network, call: Call, states: int, logits_rows: int, hidden_rows: int, scored: bool
+) -> Rows:
+    """What is held while rows become logits or are handed out, the residual stream apart.
+
+    states, here and below: `plan_states.all_after`.
+    """
     width, rows = model.config.d_model, min(call.tokens, HEAD_ROWS)
     blocks = min(call.tokens, pooling.BLOCK_ROWS)
     normed = max(min(logits_rows, call.tokens), 2 * rows if scored else 0, 4 * blocks)
@@ -80,15 +85,15 @@ def head(model: Network, call: Call, logits_rows: int, hidden_rows: int, scored:
         ("logits", 4 * model.config.logits_width * logits_rows),
         ("log-probabilities", LOGPROB_BYTES * model.config.logits_width * rows if scored else 0),
         *_steps_so_far(model, call),
-        ("state", plan_states.all_after(model, call)),
+        ("state", states),
     )
 
 
-def preparations(model: Network, call: Call) -> Iterator[Rows]:
+def preparations(model: Network, call: Call, states: int) -> Iterator[Rows]:
     """What is held while steps are prepared for, one layer at a time."""
     if not call.prepares or call.dropped:
         return
-    states, filters = plan_states.all_after(model, call), step_filters(model, call, 1)
+    filters = step_filters(model, call, 1)
     if call.ahead is None:
         adds = ("what the history adds", _starting(model, taps_of(model), call))
         yield _kept(model, call), adds, filters, ("state", states)
@@ -100,23 +105,23 @@ def preparations(model: Network, call: Call) -> Iterator[Rows]:
         yield residual, *buffers, adds, filters, ("state", states + plan_states.prompt(mixer, call))
 
 
-def stepped_on(model: Network, call: Call) -> Rows:
+def stepped_on(model: Network, call: Call, states: int) -> Rows:
     """What is held when all the steps that a call has prepared for have been taken, by the states
     and by forks of them.
     """
     at = call.base, call.wanted, model.threads
     each = [one for one in taps_of(model) if one.stepped and call.prepares]
     filling = max((online_bytes.filling(one, *at) for one in each), default=0)
-    rows = _kept(model, call, filling), *loaded(model, call)
+    rows = _kept(model, call, filling), *loaded(model, call, states)
     if call.copies == 0:
         return rows
     own = sum(plan_states.own(mixer, call) for mixer in mixers_of(model, call))
     return *rows, ("copies of it", call.copies * call.states * own)
 
 
-def loaded(model: Network, call: Call) -> Rows:
+def loaded(model: Network, call: Call, states: int) -> Rows:
     """The same, of states that have come from a file."""
-    return step_filters(model, call, call.taken), ("state", plan_states.all_after(model, call))
+    return step_filters(model, call, call.taken), ("state", states)
 
 
 def _kept(model: Network, call: Call, more: int = 0) -> tuple[str, int]:
@@ -127,15 +132,14 @@ def _kept(model: Network, call: Call, more: int = 0) -> tuple[str, int]:
 
 def _before(model: Network, call: Call) -> int:
     """Bytes that a prompt, if there was one, has left with kernels."""
-    return _idle(model, call.before, call.before)
+    length = min(call.before, SCRATCH_KEPT // ROW)  # a longer one does not leave more
+    return _idle(model, length, length) if length else 0
 
 
 def _idle(model: Network, new: int, end: int) -> int:
     """Bytes that a chunk of so many tokens leaves with kernels."""
-    most = SCRATCH_KEPT // ROW  # a longer one does not leave more
-    new, end = min(new, most), min(end, most)
-    idle = [one.bank.idle_bytes(new, end, model.threads) for one in taps_of(model)] if new else []
-    return max(idle, default=0)
+    each = (one.bank.idle_bytes(new, end, model.threads) for one in taps_of(model))
+    return max(each, default=0)
 
 
 def _starting(model: Network, taps: list[OnlineTaps], call: Call) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import plan_phases
+from . import plan_phases, plan_states
 from .checks import check_whole
 from .errors import InputError, LimitError
 from .plan_call import Call
@@ -113,7 +113,8 @@ def plan(
     if read is None:
         phases = list(_phases(model, call, logits_rows, hidden_rows, scored))
     else:
-        phases, work = [(("read from a file", read), *plan_phases.loaded(model, call))], 0
+        states = plan_states.all_after(model, call)
+        phases, work = [(("read from a file", read), *plan_phases.loaded(model, call, states))], 0
     rows = (
         # The ids of the caller as int32, those of all together, their positions; scores.
         ("ids and positions", (4 + 4 + 8 + 8) * call.tokens),
@@ -140,9 +141,10 @@ def _phases(
     residual = ("residual stream", 4 * model.config.d_model * call.tokens)
     for rows in plan_phases.layers(model, call):
         yield residual, *rows
-    yield residual, *plan_phases.head(model, call, logits_rows, hidden_rows, scored)
-    yield from plan_phases.preparations(model, call)
-    yield plan_phases.stepped_on(model, call)
+    states = plan_states.all_after(model, call)
+    yield residual, *plan_phases.head(model, call, states, logits_rows, hidden_rows, scored)
+    yield from plan_phases.preparations(model, call, states)
+    yield plan_phases.stepped_on(model, call, states)
 
 
 def batch_rows(model: Network) -> int:
