@@ -328,7 +328,7 @@ class Engine(Fitting):
                 ahead=dropped or ahead,
                 dropped=dropped is not None,
                 peek=not keep,
-                held=sum(_prepared(state) for state in states) if keep else 0,
+                held=self._held(states) if keep else 0,
             )
         if not keep:
             return self._rows(pieces, states, keep=False)
@@ -343,10 +343,12 @@ class Engine(Fitting):
                 state.find_last()
         return x
 
-
-def _prepared(state: State) -> int:
-    """Bytes that it holds for steps."""
-    return sum(one.steps_nbytes for one in state.layers if isinstance(one, ConvState))
+    def _held(self, states: list[State]) -> int:
+        """Bytes that the states hold for steps; 0 where nobody asks."""
+        if self.max_memory is None:
+            return 0
+        layers = (layer for state in states for layer in state.layers)
+        return sum(layer.steps_nbytes for layer in layers if isinstance(layer, ConvState))
 
 
 def _done(states: list[State], logits: Floats) -> None:
