@@ -170,8 +170,9 @@ class OnlineConv:
     @property
     def _first(self) -> int:
         """Position of the first row held, of those without a gap."""
-        forgotten = self._steps if self._forgotten else None
-        return self._history.first if forgotten is None else forgotten.first
+        if self._steps is not None and self._forgotten:
+            return self._steps.first
+        return self._history.first
 
     def reserve(self, n: int, threads: int = 1) -> None:
         """Prepares for n further steps now (16,384 at most), so that none of them has to."""

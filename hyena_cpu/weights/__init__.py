@@ -113,8 +113,10 @@ def load_folder(
     folder = expanded(os.fsdecode(path))
     try:
         if not folder.is_dir():
-            is_file = "a file, not a folder: hyena-cpu convert makes one of a checkpoint"
-            raise ModelError(f"{folder}: {is_file if folder.exists() else 'no such folder'}")
+            wrong = "no such folder"
+            if folder.exists():
+                wrong = "a file, not a folder: hyena-cpu convert makes one of a checkpoint"
+            raise ModelError(f"{folder}: {wrong}")
         return _load_folder(
             folder, folder / "config.json", family, modulation_shift, allow_nonfinite, name
         )
